@@ -1,73 +1,137 @@
-// Package mcp is the protocol as an intermediary must see it: the strict scan
-// of a request, revisions, operations, SSE framing and header rules. It is
-// pure: no I/O, no Caddy, no logging.
 package mcp
 
-// Span is a half-open range of bytes in a scanned body. The zero Span means
-// the member is absent.
-type Span struct{ Start, End int }
+import (
+	"bytes"
+	"fmt"
+	"sync"
 
-// Present reports whether the member is there.
-func (s Span) Present() bool { return s.End > s.Start }
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog/canon"
+)
 
-// Of returns the bytes of the span in body, nil if absent.
-func (s Span) Of(body []byte) []byte {
-	if !s.Present() {
-		return nil
-	}
-	return body[s.Start:s.End]
+// JSON-RPC error codes that a message's shape can cause.
+const (
+	CodeParseError     = -32700
+	CodeInvalidRequest = -32600
+)
+
+// The bounds of the strict scan (DESIGN section 4). The outermost container
+// has depth 1.
+const (
+	MaxDepth = canon.MaxDepth
+	MaxKeys  = canon.MaxKeys
+)
+
+// ScanError says why a body is refused.
+type ScanError struct {
+	Code    int    // CodeParseError or CodeInvalidRequest
+	Why     string // one word, for the record
+	Element int    // of a batch, else 0
+	ID      []byte // the raw id token, if it is unambiguous; else nil
 }
 
-// IDType is the JSON type of a message id.
-type IDType uint8
+// Error implements error. The text is fit for the client: it tells no content.
+func (e *ScanError) Error() string {
+	if e.Code == CodeParseError {
+		return "the message is not strict JSON: " + e.Why
+	}
+	return fmt.Sprintf("the message is not a valid request: %s", e.Why)
+}
 
-// The id types. IDNone means that the message has no id member.
-const (
-	IDNone IDType = iota
-	IDString
-	IDNumber
-	IDNull
-)
+func parseError(why string) *ScanError   { return &ScanError{Code: CodeParseError, Why: why} }
+func invalidError(why string) *ScanError { return &ScanError{Code: CodeInvalidRequest, Why: why} }
 
-// Kind tells the four sorts of JSON-RPC message apart.
-type Kind uint8
+// Scan reads a client's body strictly, in one pass and without allocating in
+// the steady state, and appends one Message to dst[:0], or one per element of
+// a batch. Anything two parsers could read differently is an error, and so is
+// a shape that is no JSON-RPC 2.0 message. On an error the messages read so
+// far are returned for the record; they must not be forwarded.
+func Scan(body []byte, dst []Message) (msgs []Message, batch bool, err *ScanError) {
+	s := scanners.Get().(*scanner)
+	defer scanners.Put(s)
+	s.reset(body)
+	msgs = dst[:0]
+	if bytes.HasPrefix(body, []byte("\xef\xbb\xbf")) {
+		return msgs, false, parseError("bom")
+	}
+	s.space()
+	if s.i < len(body) && body[s.i] == '[' {
+		return s.batch(msgs)
+	}
+	var m Message
+	if err := s.message(&m); err != nil {
+		return appendPartial(msgs, &m), false, err
+	}
+	s.space()
+	if s.i < len(body) {
+		return msgs, false, parseError("trailing")
+	}
+	return append(msgs, m), false, nil
+}
 
-// The kinds of message. A method without an id is a Notification; whether the
-// method may be one is ClassifyMethod's business.
-const (
-	KindInvalid Kind = iota
-	KindRequest
-	KindNotification
-	KindResult
-	KindError
-)
+// appendPartial keeps what was read of a message if it says what it is.
+func appendPartial(msgs []Message, m *Message) []Message {
+	if m.Kind == KindInvalid {
+		return msgs
+	}
+	return append(msgs, *m)
+}
 
-// Message is one scanned JSON-RPC message. All spans are offsets into the
-// scanned body, of raw JSON tokens (strings with their quotes).
-type Message struct {
-	Kind   Kind
-	Whole  Span // the message itself, without surrounding white space
-	ID     Span
-	IDType IDType
-	Method Span
-	Params Span
-	Result Span
-	Error  Span
+func (s *scanner) batch(msgs []Message) ([]Message, bool, *ScanError) {
+	s.i++
+	s.depth++
+	s.space()
+	if s.i < len(s.b) && s.b[s.i] == ']' {
+		return msgs, true, invalidError("empty_batch")
+	}
+	for n := 0; ; n++ {
+		s.space()
+		var m Message
+		if err := s.message(&m); err != nil {
+			err.Element = n
+			// An id of one element does not answer a whole batch.
+			err.ID = nil
+			return appendPartial(msgs, &m), true, err
+		}
+		msgs = append(msgs, m)
+		s.space()
+		if s.i >= len(s.b) {
+			return msgs, true, parseError("grammar")
+		}
+		c := s.b[s.i]
+		s.i++
+		if c == ',' {
+			continue
+		}
+		if c != ']' {
+			return msgs, true, parseError("grammar")
+		}
+		s.space()
+		if s.i < len(s.b) {
+			return msgs, true, parseError("trailing")
+		}
+		return msgs, true, nil
+	}
+}
 
-	// Name is the operation's name as policy and Mcp-Name see it:
-	// params.name, params.uri, params.taskId or params.ref.name/uri,
-	// whichever the method defines. It is always a string token.
-	Name            Span
-	Arguments       Span // params.arguments
-	Meta            Span // params._meta
-	ProtocolVersion Span // params._meta["io.modelcontextprotocol/protocolVersion"], or params.protocolVersion of initialize
-	TraceParent     Span // params._meta.traceparent
-	ClientInfo      Span // params.clientInfo or params._meta["io.modelcontextprotocol/clientInfo"]
-	ProgressToken   Span // params._meta.progressToken
-	CancelledID     Span // params.requestId of notifications/cancelled (raw id token)
+// scanner walks strict JSON by position.
+type scanner struct {
+	b     []byte
+	i     int
+	depth int
+	names []name // of the objects that are open
+	arena []byte // decoded names with escapes
+}
 
-	// Of an answer (KindResult, KindError):
-	ErrorCode  Span // error.code
-	IsError    bool // result.isError is true
-	ResultType Span // result.resultType
+// name is a decoded member name: in the body, or in the arena if it had
+// escapes.
+type name struct {
+	start, end int
+	arena      bool
+}
+
+var scanners = sync.Pool{New: func() any { return new(scanner) }}
+
+func (s *scanner) reset(b []byte) {
+	s.b, s.i, s.depth = b, 0, 0
+	s.names, s.arena = s.names[:0], s.arena[:0]
 }

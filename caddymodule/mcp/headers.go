@@ -1,0 +1,199 @@
+package mcp
+
+import (
+	"encoding/base64"
+	"fmt"
+	"mime"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+)
+
+// The headers that mirror a message's body.
+const (
+	headerVersion = "Mcp-Protocol-Version"
+	headerMethod  = "Mcp-Method"
+	headerName    = "Mcp-Name"
+	headerSession = "Mcp-Session-Id"
+)
+
+// HeaderFault says how the headers of a request contradict its body or each
+// other.
+type HeaderFault struct {
+	Status    int    // HTTP status
+	Code      int    // JSON-RPC code
+	Why       string // one word, for the record
+	Header    string
+	Want, Got string // of a mismatch: what the body says and what the header says
+}
+
+// Error implements error. The text repeats nothing of the request.
+func (f *HeaderFault) Error() string {
+	return fmt.Sprintf("header %s: %s", f.Header, strings.ReplaceAll(f.Why, "_", " "))
+}
+
+// Detail is the record's view of a fault, with both values of a mismatch.
+func (f *HeaderFault) Detail() string {
+	if f.Want == "" && f.Got == "" {
+		return fmt.Sprintf("%s: %s", f.Why, f.Header)
+	}
+	return fmt.Sprintf("%s: %s is %q, the body says %q", f.Why, f.Header, f.Got, f.Want)
+}
+
+func badRequest(why, header string) *HeaderFault {
+	return &HeaderFault{Status: http.StatusBadRequest, Code: CodeInvalidRequest, Why: why, Header: header}
+}
+
+// singletons may stand once; a second value would let two readers differ.
+var singletons = []string{headerVersion, headerMethod, headerName, headerSession}
+
+// CheckConnection refuses a Connection header that nominates a header which
+// carries meaning or identity: proxies drop what it names, so that the server
+// would see another request than the one that was judged. It also refuses a
+// second value of a header that may stand only once.
+func CheckConnection(h http.Header) *HeaderFault {
+	for _, line := range h.Values("Connection") {
+		for nominated := range strings.SplitSeq(line, ",") {
+			name := strings.ToLower(strings.TrimSpace(nominated))
+			if strings.HasPrefix(name, "mcp-") || strings.HasPrefix(name, "x-") || name == "authorization" ||
+				name == "content-type" || name == "host" || name == "origin" || name == "last-event-id" {
+				return badRequest("connection_nominates", "Connection")
+			}
+		}
+	}
+	for _, name := range singletons {
+		if len(h.Values(name)) > 1 {
+			return badRequest("repeated_header", name)
+		}
+	}
+	return nil
+}
+
+// CheckContent accepts application/json in UTF-8 without a content coding.
+func CheckContent(h http.Header) *HeaderFault {
+	fault := func(why, header string) *HeaderFault {
+		return &HeaderFault{Status: http.StatusUnsupportedMediaType, Code: CodeInvalidRequest, Why: why, Header: header}
+	}
+	for _, coding := range h.Values("Content-Encoding") {
+		if !strings.EqualFold(strings.TrimSpace(coding), "identity") {
+			return fault("content_encoding", "Content-Encoding")
+		}
+	}
+	types := h.Values("Content-Type")
+	if len(types) != 1 {
+		return fault("content_type", "Content-Type")
+	}
+	media, params, err := mime.ParseMediaType(types[0])
+	if err != nil || media != "application/json" {
+		return fault("content_type", "Content-Type")
+	}
+	if charset, ok := params["charset"]; ok && !strings.EqualFold(charset, "utf-8") {
+		return fault("charset", "Content-Type")
+	}
+	return nil
+}
+
+// CheckHeaders compares the mirrored headers with the message. In revision
+// 2026-07-28 they are required (SEP-2243); before, one that is absent is no
+// mismatch, and one that is there must agree.
+func CheckHeaders(h http.Header, m *Message, body []byte, revision string) *HeaderFault {
+	modern := Modern(revision)
+	mismatch := func(why, header, want, got string) *HeaderFault {
+		f := &HeaderFault{Status: http.StatusBadRequest, Code: CodeInvalidRequest, Why: why, Header: header, Want: want, Got: got}
+		if modern {
+			f.Code = CodeHeaderMismatch
+		}
+		return f
+	}
+	if m.Kind != KindRequest && m.Kind != KindNotification {
+		return nil
+	}
+	method := Text(m.Method.Of(body))
+	initialize := method == methodInitialize
+	if stated := Text(m.ProtocolVersion.Of(body)); !initialize {
+		got, present := single(h, headerVersion)
+		switch {
+		case modern && m.Kind == KindRequest && !present:
+			return mismatch("header_missing", headerVersion, stated, "")
+		case present && stated != "" && got != stated:
+			return mismatch("header_mismatch", headerVersion, stated, got)
+		}
+	}
+	got, present := single(h, headerMethod)
+	switch {
+	case modern && m.Kind == KindRequest && !present:
+		return mismatch("header_missing", headerMethod, method, "")
+	case present && got != method:
+		return mismatch("header_mismatch", headerMethod, method, got)
+	}
+	if m.Kind != KindRequest {
+		return nil
+	}
+	name := Text(m.Name.Of(body))
+	got, present = single(h, headerName)
+	if present {
+		decoded, ok := DecodeHeaderValue(got)
+		if !ok {
+			return mismatch("header_sentinel", headerName, "", "")
+		}
+		if decoded != name {
+			return mismatch("header_mismatch", headerName, name, decoded)
+		}
+	} else if modern && mirrorsName(method) && m.Name.Present() {
+		return mismatch("header_missing", headerName, name, "")
+	}
+	return nil
+}
+
+// mirrorsName reports whether Mcp-Name is required for the method.
+func mirrorsName(method string) bool {
+	switch method {
+	case "tools/call", "prompts/get", "resources/read", "tasks/get", "tasks/update", "tasks/cancel":
+		return true
+	}
+	return false
+}
+
+func single(h http.Header, name string) (string, bool) {
+	values := h.Values(name)
+	if len(values) == 0 {
+		return "", false
+	}
+	return strings.Trim(values[0], " \t"), true
+}
+
+const (
+	sentinelStart = "=?base64?"
+	sentinelEnd   = "?="
+)
+
+// DecodeHeaderValue decodes a mirrored value: literal, or base64 of UTF-8
+// between lower-case markers. It reports false for bad base64 inside them.
+func DecodeHeaderValue(v string) (string, bool) {
+	inner, found := strings.CutPrefix(v, sentinelStart)
+	if !found || len(v) < len(sentinelStart)+len(sentinelEnd) {
+		return v, true
+	}
+	inner, found = strings.CutSuffix(inner, sentinelEnd)
+	if !found {
+		return v, true
+	}
+	raw, err := base64.StdEncoding.Strict().DecodeString(inner)
+	if err != nil || !utf8.Valid(raw) {
+		return "", false
+	}
+	return string(raw), true
+}
+
+// EncodeHeaderValue is the mirrored form of a value: literal if it is plain
+// visible ASCII without outer white space and no sentinel itself, else base64.
+func EncodeHeaderValue(v string) string {
+	plain := v == strings.Trim(v, " \t") && !(strings.HasPrefix(v, sentinelStart) && strings.HasSuffix(v, sentinelEnd))
+	for i := 0; plain && i < len(v); i++ {
+		plain = v[i] >= 0x20 && v[i] < 0x7f || v[i] == '\t'
+	}
+	if plain {
+		return v
+	}
+	return sentinelStart + base64.StdEncoding.EncodeToString([]byte(v)) + sentinelEnd
+}
