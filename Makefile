@@ -1,0 +1,94 @@
+# mcp-audit. `make` alone lists the targets.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# The tools that are not the product's, each at one release. xcaddy and Caddy
+# are pinned by xcaddy.json and go.mod, npm's packages by tests/npm.
+GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+# One set of flags for every call of go, so that all share one build cache.
+# xcaddy builds with the same, see caddymodule/cmd/xcaddy.
+export GOFLAGS := -buildvcs=false -trimpath
+export GOTOOLCHAIN := local
+export CGO_ENABLED := 1
+TAGS := nobadger,nomysql,nopgx
+
+MODULE := github.com/caddy-mcp-audit/mcp-audit
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+# The time of the commit, not of the build: the same source gives the same program.
+BUILD_TIME ?= $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null || echo unknown)
+STAMP := -X $(MODULE)/verify/cli.version=$(VERSION) -X $(MODULE)/verify/cli.commit=$(COMMIT) -X $(MODULE)/verify/cli.buildTime=$(BUILD_TIME)
+
+PREFIX ?= /usr/local
+FUZZTIME ?= 20s
+
+.PHONY: help
+help: ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/caddy, bin/mcp-audit, bin/mcp-audit-shim and bin/notes-server
+	go build -tags $(TAGS) -ldflags '-s -w $(STAMP)' -o bin/ ./caddymodule/cmd/caddy ./verify/cmd/mcp-audit ./shim/cmd/mcp-audit-shim
+	cd examples && go build -ldflags '-s -w' -o ../bin/ ./notes-server
+
+.PHONY: install
+install: build ## install the programs under PREFIX (default /usr/local)
+	install -d "$(DESTDIR)$(PREFIX)/bin"
+	install -m 0755 bin/mcp-audit bin/mcp-audit-shim "$(DESTDIR)$(PREFIX)/bin/"
+	install -m 0755 bin/caddy "$(DESTDIR)$(PREFIX)/bin/caddy-mcp-audit"
+
+.PHONY: xcaddy
+xcaddy: ## build bin/caddy-xcaddy from xcaddy.json as users of xcaddy do
+	go run ./caddymodule/cmd/xcaddy -output bin/caddy-xcaddy -ldflags '$(STAMP)'
+	./bin/caddy-xcaddy list-modules | grep -x http.handlers.mcp_audit
+
+.PHONY: check
+check: ## format, vet, build and race-test the product
+	@unformatted="$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go'))"; \
+	if [[ -n "$$unformatted" ]]; then echo "gofmt these files: $$unformatted" >&2; exit 1; fi
+	go vet -tags $(TAGS) ./...
+	go build -tags $(TAGS) ./...
+	go test -race -tags $(TAGS) ./...
+
+.PHONY: test
+test: check build node_modules ## everything: check, the examples and the black-box tests with real clients and servers
+	cd examples && go vet ./... && go test ./...
+	cd tests && go vet ./... && MCP_AUDIT_BIN='$(CURDIR)/bin' go test -timeout 20m ./...
+
+.PHONY: node_modules
+node_modules: tests/npm/node_modules/.package-lock.json
+
+tests/npm/node_modules/.package-lock.json: tests/npm/package.json tests/npm/package-lock.json
+	cd tests/npm && npm ci --no-fund --no-audit --loglevel=error
+	touch $@
+
+.PHONY: lint
+lint: ## run golangci-lint
+	go run $(GOLANGCI_LINT) run ./...
+	cd examples && go run $(GOLANGCI_LINT) run ./...
+	cd tests && go run $(GOLANGCI_LINT) run ./...
+
+# Only packages that do not import Caddy: instrumenting all of Caddy takes minutes.
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (default 20s) each
+	@for package in $$(go list -tags $(TAGS) ./...); do \
+		if go list -tags $(TAGS) -test -deps "$$package" | grep -q '^github.com/caddyserver/caddy'; then continue; fi; \
+		for target in $$(go test -list '^Fuzz' "$$package" | grep '^Fuzz' || true); do \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package"; \
+		done; \
+	done
+
+.PHONY: bench
+bench: build ## measure direct, plain Caddy and audited, and print the ratios
+	cd tests && go run ./cmd/bench -bin '$(CURDIR)/bin'
+
+.PHONY: demo
+demo: build ## show the product: audited calls over HTTP and stdio, the records, tampering found
+	cd examples && go run ./demo -bin '$(CURDIR)/bin'
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin dist tests/npm/node_modules
