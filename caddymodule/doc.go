@@ -1,18 +1,9 @@
+// Package caddymodule is the Caddy side of mcp-audit: the app that owns the
+// audit logs, the handler that audits a route, and their Caddyfile grammar.
+//
+// A request takes one way through the package and nobody else touches it:
+// handler.go admits it, mcp.Scan reads it, identity.go says who sent it, the
+// policy judges it, exchange.go records the intent and forwards the original
+// bytes, responsewriter.go follows the answer as it passes, and answer.go
+// writes the outcome.
 package caddymodule
-
-import (
-	_ "github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
-	_ "github.com/lestrrat-go/jwx/v2/jwk"
-	_ "github.com/mattn/go-sqlite3"
-	_ "github.com/oklog/ulid/v2"
-	_ "golang.org/x/mod/sumdb/note"
-	_ "golang.org/x/mod/sumdb/tlog"
-	_ "github.com/andybalholm/brotli"
-	_ "github.com/klauspost/compress/zstd"
-	_ "github.com/google/uuid"
-	_ "github.com/spf13/cobra"
-	_ "golang.org/x/sys/unix"
-	_ "github.com/cyberphone/json-canonicalization/go/src/webpki.org/jsoncanonicalizer"
-	_ "github.com/gowebpki/jcs"
-	_ "github.com/go-json-experiment/json/jsontext"
-)

@@ -1,0 +1,179 @@
+package caddymodule
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/mcp"
+)
+
+const methodToolsCall = "tools/call"
+
+// sessionHeader names the MCP session of a request or answer.
+const sessionHeader = "Mcp-Session-Id"
+
+// versionHeader is the protocol version a request claims.
+const versionHeader = "Mcp-Protocol-Version"
+
+// isMetadata reports whether the request is for OAuth metadata, which is
+// public, is no MCP traffic and must be reachable without a session.
+func isMetadata(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions) &&
+		strings.HasPrefix(r.URL.Path, "/.well-known/")
+}
+
+// admit reads the request and checks everything that does not depend on who
+// sent it: DESIGN section 4. In observe mode an objection is only noted.
+func (x *exchange) admit() *refusal {
+	r := x.r
+	takeCapability(r)
+	x.session = r.Header.Get(sessionHeader)
+	if x.session == "" {
+		x.session = r.URL.Query().Get("sessionId")
+	}
+	x.revision = x.lease.sessions.version(x.session)
+	if r.Method == http.MethodConnect || r.Header.Get("Upgrade") != "" {
+		return &refusal{status: http.StatusNotImplemented, reason: "upgrade", message: "protocol upgrades are not audited and not accepted"}
+	}
+	if caddyhttp.IsIncremental(r.Header) {
+		x.w.Header().Set("Proxy-Status", "mcp-audit; error=incremental_refused")
+		return &refusal{status: http.StatusNotImplemented, reason: "incremental", message: "requests are read whole before they are forwarded"}
+	}
+	if refused := x.object(x.checkOrigin()); refused != nil {
+		return refused
+	}
+	if refused := x.object(headerRefusal(mcp.CheckConnection(r.Header))); refused != nil {
+		return refused
+	}
+	if r.Method != http.MethodPost {
+		return nil
+	}
+	if refused := x.object(headerRefusal(mcp.CheckContent(r.Header))); refused != nil {
+		return refused
+	}
+	if refused := x.readBody(); refused != nil {
+		return refused
+	}
+	if x.rest != nil {
+		return nil
+	}
+	return x.scan()
+}
+
+// object turns an objection into a refusal, or in observe mode into an anomaly.
+func (x *exchange) object(refused *refusal) *refusal {
+	if refused == nil {
+		return nil
+	}
+	if !x.h.observe() {
+		return refused
+	}
+	x.anomaly = append(x.anomaly, refused.reason)
+	return nil
+}
+
+// checkOrigin refuses browser pages of other origins and, on a loopback
+// listener, foreign host names: DNS rebinding.
+func (x *exchange) checkOrigin() *refusal {
+	r := x.r
+	fault := mcp.CheckOrigin(r.Host, r.TLS != nil, r.Header.Values("Origin"), x.h.Origins, localIsLoopback(r))
+	if fault == "" {
+		return nil
+	}
+	return &refusal{status: http.StatusForbidden, code: mcp.CodeInvalidRequest, reason: fault,
+		message: "origin or host not allowed"}
+}
+
+// readBody reads the whole body into a pooled buffer.
+func (x *exchange) readBody() *refusal {
+	x.pooled = bodies.Get().(*bodyBuffer)
+	x.pooled.Reset()
+	limit := x.h.MaxBody
+	if n := x.r.ContentLength; n > 0 && n <= limit {
+		x.pooled.Grow(int(n) + bytes.MinRead)
+	}
+	_, err := x.pooled.ReadFrom(io.LimitReader(x.r.Body, limit+1))
+	x.body = x.pooled.Bytes()
+	x.msgs = x.pooled.msgs[:0]
+	if err != nil {
+		return &refusal{status: http.StatusBadRequest, code: mcp.CodeInvalidRequest, reason: "body_unreadable",
+			message: "the request body could not be read to its end"}
+	}
+	if int64(len(x.body)) <= limit {
+		return nil
+	}
+	refused := x.object(&refusal{status: http.StatusRequestEntityTooLarge, code: mcp.CodeInvalidRequest,
+		reason: "max_body", message: "the message is larger than this route accepts"})
+	if refused == nil {
+		x.rest = x.r.Body
+	}
+	return refused
+}
+
+// scan parses the body once; policy, record and forwarding follow from it.
+func (x *exchange) scan() *refusal {
+	msgs, batch, fault := mcp.Scan(x.body, x.msgs)
+	x.msgs, x.batch = msgs, batch
+	if fault != nil {
+		refused := x.object(&refusal{status: http.StatusBadRequest, code: fault.Code, reason: fault.Why,
+			message: fault.Error(), id: fault.ID, unreadable: true})
+		x.msgs = x.msgs[:0]
+		return refused
+	}
+	version := x.r.Header.Get(versionHeader)
+	for i := range x.msgs {
+		m := &x.msgs[i]
+		x.revision = mcp.Revision(m, x.body, version, x.lease.sessions.version(x.session))
+		if refused := x.checkMessage(m); refused != nil {
+			return refused
+		}
+	}
+	return nil
+}
+
+func (x *exchange) checkMessage(m *mcp.Message) *refusal {
+	if m.Kind == mcp.KindNotification && !mayNotify(mcp.Text(m.Method.Of(x.body))) {
+		return x.object(&refusal{status: http.StatusBadRequest, code: mcp.CodeInvalidRequest, reason: "request_without_id",
+			message: "a request needs an id", m: m})
+	}
+	if x.h.Headers == headersOff || x.batch {
+		return nil
+	}
+	fault := mcp.CheckHeaders(x.r.Header, m, x.body, x.revision)
+	if fault == nil {
+		return nil
+	}
+	refused := headerRefusal(fault)
+	refused.m, refused.id = m, m.ID.Of(x.body)
+	if x.h.Headers == headersRecord {
+		x.anomaly = append(x.anomaly, refused.reason)
+		return nil
+	}
+	return x.object(refused)
+}
+
+// mayNotify reports whether a method may come without an id. Unknown methods
+// may: an extension's notification looks like any other.
+func mayNotify(method string) bool {
+	info, known := mcp.Lookup(method)
+	return !known || info.Notification
+}
+
+func headerRefusal(fault *mcp.HeaderFault) *refusal {
+	if fault == nil {
+		return nil
+	}
+	return &refusal{status: fault.Status, code: fault.Code, reason: fault.Why, detail: fault.Detail(), message: fault.Error()}
+}
+
+// localIsLoopback reports whether the request came in on a loopback address,
+// where a page of any site could have sent the user's browser.
+func localIsLoopback(r *http.Request) bool {
+	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && addr.IP.IsLoopback()
+}

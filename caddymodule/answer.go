@@ -1,0 +1,367 @@
+package caddymodule
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/mcp"
+)
+
+// answerBody reads an answer that came in one piece.
+func (x *exchange) answerBody(t *tee) {
+	if t.hash != nil || t.buf == nil {
+		x.oversizedAnswer(t)
+		return
+	}
+	body := t.buf
+	if t.encoding != "" {
+		decoded, err := decodeAll(t.encoding, body, maxMessage)
+		if err != nil {
+			x.anomaly = append(x.anomaly, "unreadable_encoding")
+			x.unreadableAnswer(t, body)
+			return
+		}
+		body = decoded
+	}
+	var scratch [1]mcp.Message
+	msgs, _, fault := mcp.ScanAnswer(body, scratch[:0])
+	if fault != nil && len(msgs) == 0 {
+		x.unreadableAnswer(t, body)
+		return
+	}
+	for i := range msgs {
+		m := &msgs[i]
+		if m.Kind == mcp.KindRequest {
+			// Not held back: JSON answers carry no server requests in any
+			// revision, so this is a record of something odd, not a gate.
+			_ = x.serverRequest(m, body)
+			continue
+		}
+		x.serverMessage(m, body)
+	}
+}
+
+// serverMessage records a message that has gone to the client: an answer
+// closes its operation, progress is counted, the rest is an event.
+func (x *exchange) serverMessage(m *mcp.Message, data []byte) {
+	switch m.Kind {
+	case mcp.KindResult, mcp.KindError:
+		o := x.answered(m, data)
+		if o == nil {
+			x.serverEvent(m, data, "unmatched_answer")
+			return
+		}
+		out := x.outcome(m, data, m.Whole.Of(data), auditlog.ServerToClient)
+		out.HTTPStatus = x.oddStatus()
+		out.Anomaly = x.anomaly
+		x.learnVersion(o, m, data)
+		_ = o.end(out)
+	case mcp.KindNotification:
+		if mcp.Text(m.Method.Of(data)) == "notifications/progress" {
+			if o := x.firstPending(); o != nil {
+				o.progress.Add(1)
+				return
+			}
+		}
+		x.serverEvent(m, data)
+	default:
+		x.serverEvent(m, data, "unreadable_message")
+	}
+}
+
+// answered finds the operation that an answer closes: of this exchange first,
+// then of the session, since an answer may come on another stream. An error
+// without an id can only mean the one request there is.
+func (x *exchange) answered(m *mcp.Message, data []byte) *operation {
+	if m.IDType == mcp.IDNone || m.IDType == mcp.IDNull {
+		if m.Kind == mcp.KindError && len(x.pending) == 1 && !x.pending[0].ended.Load() {
+			return x.pending[0]
+		}
+		return nil
+	}
+	id := mcp.IDKey(m.ID.Of(data), m.IDType)
+	for _, o := range x.pending {
+		if o.key.id == id && !o.ended.Load() {
+			return o
+		}
+	}
+	return x.lease.open.find(operationKey{scope: x.scope(), direction: auditlog.ClientToServer, id: id})
+}
+
+func (x *exchange) firstPending() *operation {
+	for _, o := range x.pending {
+		if !o.ended.Load() {
+			return o
+		}
+	}
+	return nil
+}
+
+// oddStatus is the HTTP status of the answer if it is not the usual one.
+func (x *exchange) oddStatus() int {
+	if x.tee.status == http.StatusOK {
+		return 0
+	}
+	return x.tee.status
+}
+
+// serverRequest records the intent of a server's request before the client
+// can see it. An error means that the request must not go on.
+func (x *exchange) serverRequest(m *mcp.Message, data []byte) error {
+	base := x.serverBase(m, data)
+	o := &operation{
+		log:     x.lease.sharedLog,
+		method:  base.Method,
+		started: time.Now(),
+		key: operationKey{
+			scope:     x.scope(),
+			direction: auditlog.ServerToClient,
+			id:        mcp.IDKey(m.ID.Of(data), m.IDType),
+		},
+	}
+	log, err := x.lease.opened(x.r.Context(), x.h.settings)
+	if err == nil {
+		o.op, err = log.Begin(x.r.Context(), auditlog.Intent{
+			Message: base,
+			Params:  x.payload(m.Params.Of(data), int(x.h.Capture)),
+			Request: m.Whole.Of(data),
+		})
+	}
+	if err != nil {
+		forward := x.h.settings.OnFailure != onFailureBlock
+		x.lease.unavailable(forward, err, x.h.logger)
+		if !forward {
+			return err
+		}
+	}
+	if o.lease, err = acquire(x.lease.path); err != nil {
+		return err
+	}
+	x.lease.open.add(o)
+	x.asked = append(x.asked, o)
+	return nil
+}
+
+// serverEvent records a server's message that is no operation.
+func (x *exchange) serverEvent(m *mcp.Message, data []byte, anomaly ...string) {
+	base := x.serverBase(m, data)
+	base.Anomaly = append(base.Anomaly, anomaly...)
+	capture := int(x.h.Capture)
+	e := auditlog.Event{Message: base, Request: m.Whole.Of(data)}
+	e.Params = x.payload(m.Params.Of(data), capture)
+	e.Answer = x.payload(m.Result.Of(data), capture)
+	e.Error = x.payload(m.Error.Of(data), capture)
+	x.eventAfter(e)
+}
+
+// unreadableMessage records stream data that is no JSON-RPC message. Calls
+// stay open: one odd event says nothing about their answers.
+func (x *exchange) unreadableMessage(data []byte, fault *mcp.ScanError) {
+	base := x.message(nil)
+	base.Direction = auditlog.ServerToClient
+	base.Reason = fault.Why
+	base.Anomaly = append(base.Anomaly, "unreadable_message")
+	x.eventAfter(auditlog.Event{Message: base, Params: x.payload(data, refusalCapture), Request: data})
+}
+
+// eventAfter writes an event of a message that is on its way: a failure can
+// only be counted.
+func (x *exchange) eventAfter(e auditlog.Event) {
+	if err := x.event(e); err != nil {
+		x.lease.unavailable(true, err, x.h.logger)
+	}
+}
+
+func (x *exchange) serverBase(m *mcp.Message, data []byte) auditlog.Message {
+	base := x.message(nil)
+	base.Direction = auditlog.ServerToClient
+	base.TraceParent = ""
+	describe(&base, m, data)
+	if o := x.firstPending(); o != nil && o.op != nil {
+		base.ParentSeq, base.HasParent = o.op.Seq(), true
+	}
+	return base
+}
+
+// oversizedEvent notes an event too large to be read. If one call is open, it
+// is taken for its answer; nothing else on a call's stream has that size.
+func (x *exchange) oversizedEvent(size int64) {
+	reason := "event of " + strconv.FormatInt(size, 10) + " bytes not read"
+	if o := x.firstPending(); o != nil && len(x.pending) == 1 {
+		_ = o.end(auditlog.Outcome{Result: auditlog.Success, Direction: auditlog.ServerToClient,
+			Reason: reason, Anomaly: append(x.anomaly, "oversized_answer")})
+		return
+	}
+	base := x.message(nil)
+	base.Direction = auditlog.ServerToClient
+	base.Reason = reason
+	base.Anomaly = append(base.Anomaly, "oversized_message")
+	x.eventAfter(auditlog.Event{Message: base})
+}
+
+// oversizedAnswer closes the call whose answer was too large to be read.
+func (x *exchange) oversizedAnswer(t *tee) {
+	for _, o := range x.pending {
+		result := auditlog.Success
+		if t.status >= http.StatusBadRequest {
+			result = auditlog.UpstreamError
+		}
+		_ = o.end(auditlog.Outcome{Result: result, Direction: auditlog.ServerToClient,
+			ResponseHash: t.hash, HTTPStatus: x.oddStatus(),
+			Reason:  "answer of " + strconv.FormatInt(t.size, 10) + " bytes not read",
+			Anomaly: append(x.anomaly, "oversized_answer")})
+	}
+}
+
+// unreadableAnswer closes the calls of an exchange whose answer is no
+// JSON-RPC message, for example an error page.
+func (x *exchange) unreadableAnswer(t *tee, body []byte) {
+	result := auditlog.MalformedResponse
+	if t.status >= http.StatusBadRequest {
+		result = statusResult(t.status)
+	}
+	for _, o := range x.pending {
+		_ = o.end(auditlog.Outcome{Result: result, Direction: auditlog.ServerToClient,
+			HTTPStatus: t.status, Answer: x.payload(body, refusalCapture), Response: body,
+			Reason: "the answer is no JSON-RPC message", Anomaly: x.anomaly})
+	}
+}
+
+func statusResult(status int) auditlog.Result {
+	if status == http.StatusGatewayTimeout {
+		return auditlog.Timeout
+	}
+	return auditlog.UpstreamError
+}
+
+// blockAnswer answers in place of a server whose answer cannot be read.
+func (x *exchange) blockAnswer(w http.ResponseWriter) {
+	h := w.Header()
+	h.Del("Content-Encoding")
+	var id []byte
+	if len(x.msgs) == 1 && x.msgs[0].Kind == mcp.KindRequest {
+		id = x.msgs[0].ID.Of(x.body)
+	}
+	body := mcp.AppendError(nil, id, mcp.UnavailableCode(mcp.Modern(x.revision)),
+		"the server's answer has an encoding that cannot be recorded", nil)
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(http.StatusOK)
+	_, _ = w.Write(body)
+	for _, o := range x.pending {
+		_ = o.end(auditlog.Outcome{Result: auditlog.MalformedResponse, Direction: auditlog.ServerToClient,
+			Reason: "the answer's encoding cannot be read, so it was withheld", Anomaly: x.anomaly})
+	}
+}
+
+// finish closes what is still open when the exchange is over, with its cause.
+func (x *exchange) finish(panicked any, err error) {
+	x.tee.end()
+	for _, o := range x.pending {
+		if !o.ended.Load() {
+			x.abandon(o, panicked, err)
+		}
+	}
+	for _, o := range x.asked {
+		// The client answers with a request of its own, perhaps after this
+		// stream has ended.
+		if !o.ended.Load() && !x.lease.open.park(o) {
+			_ = o.end(auditlog.Outcome{Result: auditlog.Timeout, Reason: "the stream ended before the answer"})
+		}
+	}
+	if x.r.Method == http.MethodDelete && x.session != "" && x.tee.status >= 200 && x.tee.status < 300 {
+		x.lease.open.endSession(x.scope())
+		x.lease.sessions.drop(x.session)
+	}
+}
+
+// abandon closes an operation whose answer did not come on its exchange, or
+// leaves it open if it can come on another.
+func (x *exchange) abandon(o *operation, panicked any, err error) {
+	t := x.tee
+	out := auditlog.Outcome{HTTPStatus: t.status, Anomaly: x.anomaly}
+	var handlerErr caddyhttp.HandlerError
+	switch {
+	case x.client.Err() != nil || t.clientErr != nil || t.status == statusClientGone:
+		out.HTTPStatus = 0
+		out.Result, out.Reason = auditlog.ClientDisconnect, "the client closed the connection"
+		if o.modern || o.cancelled.Load() {
+			out.Result = auditlog.Cancelled
+		}
+	case o.cancelled.Load():
+		out.Result, out.Reason = auditlog.Cancelled, "the client cancelled the request"
+	case t.denied != nil:
+		out.Result, out.Reason = auditlog.InternalError, "a server request could not be recorded, so the stream was cut"
+	case errors.As(err, &handlerErr):
+		out.Result, out.Reason, out.HTTPStatus = statusResult(handlerErr.StatusCode), "the server could not be reached", handlerErr.StatusCode
+	case err != nil:
+		out.Result, out.Reason = auditlog.UpstreamError, "the server could not be reached"
+	case panicked != nil && !isAbort(panicked):
+		out.Result, out.Reason = auditlog.InternalError, "a handler panicked"
+	case panicked != nil:
+		out.Result, out.Reason = auditlog.UpstreamError, "the server closed the connection before the answer"
+		if x.mayResume() && x.lease.open.park(o) {
+			return
+		}
+	case t.status >= http.StatusBadRequest:
+		out.Result, out.Reason = statusResult(t.status), "the server answered with an HTTP error"
+	default:
+		if x.mayResume() && x.lease.open.park(o) {
+			return
+		}
+		out.Result, out.Reason = auditlog.UpstreamError, "the exchange ended without the answer"
+	}
+	_ = o.end(out)
+}
+
+// mayResume reports whether the answer of a call may still come on another
+// stream: an accepted POST of the HTTP+SSE transport, or a stream with event
+// ids in a session.
+func (x *exchange) mayResume() bool {
+	return x.session != "" && (x.tee.status == http.StatusAccepted || x.tee.mode == teeSSE && x.tee.eventIDs)
+}
+
+// statusClientGone is what reverse_proxy writes when the client left before
+// the header.
+const statusClientGone = 499
+
+func isAbort(p any) bool {
+	err, ok := p.(error)
+	return ok && (errors.Is(err, http.ErrAbortHandler) || errors.Is(err, context.Canceled))
+}
+
+// learnVersion remembers the protocol version that an initialize negotiated.
+func (x *exchange) learnVersion(o *operation, m *mcp.Message, data []byte) {
+	if o.method != "initialize" || m.Kind != mcp.KindResult {
+		return
+	}
+	session := x.tee.Header().Get(sessionHeader)
+	if session == "" {
+		session = x.session
+	}
+	x.lease.sessions.set(session, mcp.Text(m.ProtocolVersion.Of(data)))
+}
+
+// legacyEndpoint reads the session out of the address that the HTTP+SSE
+// transport tells its client to post to, so that answers on this stream find
+// the calls.
+func (x *exchange) legacyEndpoint(address string) {
+	if u, err := url.Parse(address); err == nil && x.session == "" {
+		x.session = u.Query().Get("sessionId")
+	}
+}
+
+func contentLength(h http.Header) int64 {
+	n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64)
+	if err != nil || n < 0 {
+		return -1
+	}
+	return n
+}

@@ -1,0 +1,359 @@
+package caddymodule
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/mcp"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/policy"
+)
+
+// exchange carries one HTTP request through the handler: what was read of it,
+// who sent it and which operations it opened. It belongs to one goroutine.
+type exchange struct {
+	h      *Handler
+	lease  *lease
+	w      http.ResponseWriter
+	r      *http.Request   // its context ends with the client or at shutdown
+	client context.Context // ends with the client alone
+	abort  context.CancelFunc
+
+	pooled *bodyBuffer // holds body and msgs
+	body   []byte
+	rest   io.Reader // what of an oversized body is still unread, in observe mode
+	msgs   []mcp.Message
+	batch  bool
+
+	session   string
+	revision  string
+	principal *auditlog.Principal
+	clientID  string
+	anomaly   []string
+
+	pending []*operation // requests of the client in this exchange
+	asked   []*operation // requests of the server in this exchange
+	tee     *tee
+}
+
+// bodies holds request buffers and message lists between exchanges.
+var bodies = sync.Pool{New: func() any { return new(bodyBuffer) }}
+
+type bodyBuffer struct {
+	bytes.Buffer
+	msgs []mcp.Message
+}
+
+// keepBody is the largest buffer that is kept for the next exchange.
+const keepBody = 256 << 10
+
+func newExchange(h *Handler, l *lease, w http.ResponseWriter, r *http.Request, client context.Context, abort context.CancelFunc) *exchange {
+	return &exchange{h: h, lease: l, w: w, r: r, client: client, abort: abort}
+}
+
+// open identifies the caller and records what is about to be forwarded: an
+// intent for a request, an event for anything else. It returns why the
+// exchange is refused instead, or nil.
+func (x *exchange) open() *refusal {
+	x.principal, x.clientID = x.h.identify(x.r)
+	if len(x.msgs) == 0 {
+		return x.openPlain()
+	}
+	if x.batch && !x.h.observe() {
+		return &refusal{status: http.StatusBadRequest, code: mcp.CodeInvalidRequest, reason: "batch",
+			message: "batches are not accepted; send one message a request"}
+	}
+	for i := range x.msgs {
+		if refused := x.openMessage(&x.msgs[i]); refused != nil {
+			return refused
+		}
+	}
+	return nil
+}
+
+// openPlain records a request without a readable MCP message: GET and DELETE
+// of a session, and in observe mode what cannot be parsed.
+func (x *exchange) openPlain() *refusal {
+	event := auditlog.Event{Message: x.message(nil)}
+	if x.body != nil {
+		event.Params = x.payload(x.body, refusalCapture)
+		event.Request = x.body
+	} else {
+		event.Reason = "http " + x.r.Method
+	}
+	if err := x.event(event); err != nil {
+		return x.unrecorded(nil, err)
+	}
+	return nil
+}
+
+func (x *exchange) openMessage(m *mcp.Message) *refusal {
+	base := x.message(m)
+	switch m.Kind {
+	case mcp.KindRequest:
+		if refused := x.decide(m, &base); refused != nil {
+			return refused
+		}
+		return x.openRequest(m, base)
+	case mcp.KindNotification:
+		if refused := x.decide(m, &base); refused != nil {
+			return refused
+		}
+		x.noteCancellation(m)
+		return x.openNotification(m, base)
+	default:
+		return x.openAnswer(m, base)
+	}
+}
+
+// openRequest writes the intent of a request.
+func (x *exchange) openRequest(m *mcp.Message, base auditlog.Message) *refusal {
+	intent := auditlog.Intent{
+		Message: base,
+		Params:  x.payload(m.Params.Of(x.body), 0),
+		Request: m.Whole.Of(x.body),
+	}
+	o := &operation{
+		log:     x.lease.sharedLog,
+		method:  base.Method,
+		tool:    base.ToolName,
+		modern:  mcp.Modern(base.ProtocolVersion),
+		started: time.Now(),
+		abort:   x.abort,
+		key: operationKey{
+			scope:     x.scope(),
+			direction: auditlog.ClientToServer,
+			id:        mcp.IDKey(m.ID.Of(x.body), m.IDType),
+		},
+	}
+	log, err := x.lease.opened(x.r.Context(), x.h.settings)
+	if err == nil {
+		o.op, err = log.Begin(x.r.Context(), intent)
+	}
+	if err != nil {
+		if refused := x.unrecorded(m, err); refused != nil {
+			return refused
+		}
+	}
+	if o.lease, err = acquire(x.lease.path); err != nil {
+		// Cannot happen while x.lease holds the log.
+		o.lease = x.lease
+	}
+	x.lease.open.add(o)
+	x.pending = append(x.pending, o)
+	x.setPlaceholders(base, o)
+	return nil
+}
+
+// openNotification records a client's notification before it goes on.
+func (x *exchange) openNotification(m *mcp.Message, base auditlog.Message) *refusal {
+	err := x.event(auditlog.Event{
+		Message: base,
+		Params:  x.payload(m.Params.Of(x.body), 0),
+		Request: m.Whole.Of(x.body),
+	})
+	if err != nil {
+		return x.unrecorded(m, err)
+	}
+	x.setPlaceholders(base, nil)
+	return nil
+}
+
+// openAnswer records a client's answer to a server's request before it goes
+// on: as the outcome of that operation, or, if none is open, as an event.
+func (x *exchange) openAnswer(m *mcp.Message, base auditlog.Message) *refusal {
+	key := operationKey{
+		scope:     x.scope(),
+		direction: auditlog.ServerToClient,
+		id:        mcp.IDKey(m.ID.Of(x.body), m.IDType),
+	}
+	whole := m.Whole.Of(x.body)
+	if o := x.lease.open.find(key); o != nil {
+		out := x.outcome(m, x.body, whole, auditlog.ClientToServer)
+		if err := o.end(out); err != nil {
+			return x.unrecorded(m, err)
+		}
+		return nil
+	}
+	event := auditlog.Event{Message: base, Request: whole, Result: resultOf(m, x.body)}
+	event.Answer = x.payload(m.Result.Of(x.body), int(x.h.Capture))
+	event.Error = x.payload(m.Error.Of(x.body), int(x.h.Capture))
+	event.Anomaly = append(event.Anomaly, "unmatched_answer")
+	if err := x.event(event); err != nil {
+		return x.unrecorded(m, err)
+	}
+	return nil
+}
+
+// decide judges a client's message and writes the decision into its record.
+func (x *exchange) decide(m *mcp.Message, base *auditlog.Message) *refusal {
+	d := x.h.policy.Decide(policy.Call{
+		Method:  base.Method,
+		Tool:    base.ToolName,
+		Name:    base.MCPName,
+		HasTool: base.Method == methodToolsCall,
+	})
+	if !d.InScope && d.Allow {
+		return nil
+	}
+	base.Policy = &auditlog.Policy{Decision: "allow", RuleID: d.RuleID, Digest: x.h.digest}
+	if d.Allow {
+		return nil
+	}
+	base.Policy.Decision, base.Policy.Reason = "deny", d.Reason
+	if x.h.observe() {
+		base.Anomaly = append(base.Anomaly, "denied")
+		return nil
+	}
+	return &refusal{
+		status: http.StatusOK, code: mcp.DeniedCode(mcp.Modern(base.ProtocolVersion)),
+		reason: "policy", message: "denied by policy", decided: base, m: m,
+	}
+}
+
+// noteCancellation marks the operation that a client's cancellation names, so
+// that its record says so if no answer comes.
+func (x *exchange) noteCancellation(m *mcp.Message) {
+	if !m.CancelledID.Present() {
+		return
+	}
+	token := m.CancelledID.Of(x.body)
+	key := operationKey{scope: x.scope(), direction: auditlog.ClientToServer, id: mcp.IDKey(token, idTypeOf(token))}
+	if o := x.lease.open.find(key); o != nil {
+		o.cancelled.Store(true)
+	}
+}
+
+// event writes an event that holds its message back until it is acknowledged.
+func (x *exchange) event(e auditlog.Event) error {
+	log, err := x.lease.opened(x.r.Context(), x.h.settings)
+	if err != nil {
+		return err
+	}
+	_, err = log.Event(x.r.Context(), e)
+	return err
+}
+
+// unrecorded says what becomes of a message that could not be recorded: nil if
+// it is forwarded all the same, because the operator chose that.
+func (x *exchange) unrecorded(m *mcp.Message, err error) *refusal {
+	if errors.Is(err, auditlog.ErrTooLarge) {
+		return &refusal{status: http.StatusRequestEntityTooLarge, code: mcp.CodeInvalidRequest, m: m,
+			reason: "record_too_large", message: "the message is too large to be recorded"}
+	}
+	method := ""
+	if m != nil {
+		method = mcp.Text(m.Method.Of(x.body))
+	}
+	policy := x.h.settings.OnFailure
+	forward := policy == onFailureAllow || policy == onFailureAllowReads && method != methodToolsCall
+	x.lease.unavailable(forward, err, x.h.logger)
+	if forward {
+		return nil
+	}
+	return &refusal{status: http.StatusOK, code: mcp.UnavailableCode(mcp.Modern(x.revision)), m: m,
+		reason: "audit_unavailable", message: "audit log unavailable, the call was not forwarded", unrecordable: true}
+}
+
+// forward hands the original bytes on and follows the answer.
+func (x *exchange) forward(next caddyhttp.Handler) (err error) {
+	x.prepareRequest()
+	x.tee = newTee(x, x.w)
+	defer func() {
+		p := recover()
+		x.finish(p, err)
+		if p != nil {
+			panic(p)
+		}
+	}()
+	if err = next.ServeHTTP(x.tee, x.r); err == nil {
+		err = x.tee.complete()
+	}
+	return err
+}
+
+// prepareRequest sets what reverse_proxy and the transport need to send
+// exactly the bytes that were judged, and takes off what must not go on.
+func (x *exchange) prepareRequest() {
+	r := x.r
+	h := r.Header
+	h.Del("Cookie")
+	h.Del("Proxy-Authorization")
+	if len(x.h.ForwardHeaders) == 0 {
+		h.Del("Authorization")
+	}
+	// With one of these Go's transport may send a request twice.
+	h.Del("Idempotency-Key")
+	h.Del("X-Idempotency-Key")
+	// An encoded answer could not be read without decoding it; deleting the
+	// header would make the transport ask for gzip.
+	h.Set("Accept-Encoding", "identity")
+	if x.body == nil {
+		return
+	}
+	body := x.body
+	if x.rest != nil {
+		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), x.rest))
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	r.ContentLength = int64(len(body))
+	r.TransferEncoding = nil
+	r.Trailer = nil
+	h.Del("Trailer")
+}
+
+// scope is what tells the ids of one peer from those of another: the session,
+// or without one the caller and its address.
+func (x *exchange) scope() string {
+	if x.session != "" {
+		return "session\n" + x.session
+	}
+	subject := ""
+	if x.principal != nil {
+		subject = x.principal.Subject
+	}
+	return "caller\n" + subject + "\n" + clientAddress(x.r)
+}
+
+// setPlaceholders publishes what the exchange is about.
+func (x *exchange) setPlaceholders(base auditlog.Message, o *operation) {
+	repl := x.r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	repl.Set("http.mcp_audit.method", base.Method)
+	repl.Set("http.mcp_audit.tool", base.ToolName)
+	decision := "allow"
+	if base.Policy != nil {
+		decision = base.Policy.Decision
+	}
+	repl.Set("http.mcp_audit.decision", decision)
+	if o == nil || o.op == nil {
+		return
+	}
+	id := o.op.ID()
+	repl.Set("http.mcp_audit.operation_id", id)
+	if extra, ok := x.r.Context().Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields); ok {
+		extra.Add(zap.String("mcp_audit_operation_id", id))
+	}
+}
+
+// recycle gives the buffers back. Nothing may refer to them any more.
+func (x *exchange) recycle() {
+	if x.pooled == nil {
+		return
+	}
+	if x.pooled.Cap() <= keepBody {
+		x.pooled.msgs = x.msgs[:0]
+		bodies.Put(x.pooled)
+	}
+	x.pooled = nil
+}

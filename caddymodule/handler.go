@@ -1,0 +1,356 @@
+package caddymodule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/policy"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/redact"
+)
+
+func init() {
+	caddy.RegisterModule(Handler{})
+}
+
+// Handler audits the MCP traffic of a route. Put it in front of
+// `reverse_proxy`: it records the intent of every call before a byte reaches
+// the server, forwards the original bytes, follows the answer as it streams by
+// and records the outcome. What it cannot read unambiguously it refuses, and
+// what it cannot record it does not forward.
+//
+// It sets these placeholders:
+//
+// Placeholder | Description
+// ------------|-------------
+// `{http.mcp_audit.operation_id}` | The id of the operation in the audit log
+// `{http.mcp_audit.method}` | The JSON-RPC method, for example `tools/call`
+// `{http.mcp_audit.tool}` | The tool's name, for tools/call
+// `{http.mcp_audit.decision}` | `allow` or `deny`
+type Handler struct {
+	// The name of the log in the mcp_audit app. Default: default.
+	Log string `json:"log,omitempty"`
+
+	// How records name the MCP server behind this route. Default: empty.
+	ServerID string `json:"server_id,omitempty"`
+
+	// How records name the client; placeholders are allowed. Default: the
+	// verified principal, else `anonymous`.
+	ClientID string `json:"client_id,omitempty"`
+
+	// Placeholders that may name the caller, first non-empty wins. Default:
+	// `{http.auth.user.id}`, `{http.request.tls.client.subject}`. A header
+	// that a client may set is no identity.
+	Identity []string `json:"identity,omitempty"`
+
+	// The identity of every caller, for a site without authentication.
+	Principal *PrincipalConfig `json:"principal,omitempty"`
+
+	// Which calls are allowed. Default: all.
+	Policy *PolicyConfig `json:"policy,omitempty"`
+
+	// What is kept out of the records. Default: on, with the default keys.
+	Redact *RedactConfig `json:"redact,omitempty"`
+
+	// Origins of browser pages that may call this route, as
+	// `https://app.example.com`. Default: same origin only. Requests without
+	// an Origin header always pass.
+	Origins []string `json:"origins,omitempty"`
+
+	// The largest request body in bytes. Default: 10485760 (10 MiB); the
+	// largest allowed is 30 MiB, because a record line holds at most 32 MiB.
+	MaxBody int64 `json:"max_body,omitempty"`
+
+	// How many bytes of a result are kept in its record; more is kept as
+	// length and hash. Default: 1048576 (1 MiB).
+	Capture int64 `json:"capture,omitempty"`
+
+	// Credential headers that go on to the server. Only `Authorization` may be
+	// named; Cookie and Proxy-Authorization never go on. Default: none.
+	ForwardHeaders []string `json:"forward_headers,omitempty"`
+
+	// `enforce` refuses and denies; `observe` forwards what it would refuse or
+	// deny and records why, for a first rollout. Default: enforce.
+	Mode string `json:"mode,omitempty"`
+
+	// How MCP headers are compared with the body: `enforce`, `record` or
+	// `off`. Default: enforce.
+	Headers string `json:"headers,omitempty"`
+
+	// How many refusals a second and client address have a record of their
+	// own; more are joined into one event a second. Default: 200; -1 joins none.
+	Refusals int `json:"refusals,omitempty"`
+
+	// Tells a denied client the rule's id and reason. Default: false.
+	Explain bool `json:"explain,omitempty"`
+
+	// The transport that records name: `http` or `stdio`. Default: http. The
+	// shim sets it, since its traffic is a child's stdio.
+	Transport string `json:"transport,omitempty"`
+
+	settings   *logSettings
+	lease      *lease
+	logger     *zap.Logger
+	policy     *policy.Policy
+	digest     string
+	redact     *redact.Profile
+	configured *auditlog.Principal
+}
+
+// PolicyConfig says which calls are allowed: ordered rules, the first match
+// decides.
+type PolicyConfig struct {
+	// What happens when no rule matches: `allow` or `deny`. Default: allow.
+	Default string `json:"default,omitempty"`
+
+	// What is judged: `all_operations` or `tools_only` (tools/call alone).
+	// Default: all_operations.
+	Scope string `json:"scope,omitempty"`
+
+	// The rules in order.
+	Rules []PolicyRule `json:"rules,omitempty"`
+}
+
+// PolicyRule allows or denies the calls it matches. Every selector that is
+// given must match.
+type PolicyRule struct {
+	// The rule's id, unique in its policy; records name it.
+	ID string `json:"id"`
+
+	// `allow` or `deny`.
+	Action string `json:"action"`
+
+	// Exact JSON-RPC methods. Default: any.
+	Methods []string `json:"methods,omitempty"`
+
+	// Exact tool names. Default: any, also calls without a tool.
+	Tools []string `json:"tools,omitempty"`
+
+	// Why; for the record, and for the client with `explain`.
+	Reason string `json:"reason,omitempty"`
+}
+
+// RedactConfig says what is replaced by `[REDACTED]` before a payload is
+// recorded. It never changes traffic.
+type RedactConfig struct {
+	// Edits of the default list of key patterns: `+name` adds one, `-name`
+	// removes one, `fragment:name` matches anywhere in a key.
+	Keys []string `json:"keys,omitempty"`
+
+	// Records payloads as they are. Default: false.
+	Off bool `json:"off,omitempty"`
+}
+
+// Values of Handler options.
+const (
+	modeEnforce = "enforce"
+	modeObserve = "observe"
+
+	headersEnforce = "enforce"
+	headersRecord  = "record"
+	headersOff     = "off"
+
+	defaultMaxBody  = 10 << 20
+	largestMaxBody  = 30 << 20
+	defaultCapture  = 1 << 20
+	largestCapture  = 24 << 20
+	defaultRefusals = 200
+)
+
+// CaddyModule returns the Caddy module information.
+func (Handler) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.handlers.mcp_audit",
+		New: func() caddy.Module { return new(Handler) },
+	}
+}
+
+// Provision checks the options and takes a reference to the log. It opens
+// nothing: the app does that when it starts.
+func (h *Handler) Provision(ctx caddy.Context) error {
+	h.logger = ctx.Logger()
+	app, err := ctx.App("mcp_audit")
+	if err != nil {
+		return fmt.Errorf("getting the mcp_audit app: %w", err)
+	}
+	if h.settings, err = app.(*App).use(h.Log); err != nil {
+		return err
+	}
+	if err := h.provisionDecisions(); err != nil {
+		return err
+	}
+	if err := h.provisionLimits(); err != nil {
+		return err
+	}
+	h.lease, err = acquire(h.settings.Path)
+	return err
+}
+
+// Cleanup gives back what Provision took; it also runs after a Provision that
+// failed half-way. Exchanges hold their own references.
+func (h *Handler) Cleanup() error {
+	if h.lease != nil {
+		h.lease.release()
+	}
+	return nil
+}
+
+func (h *Handler) provisionDecisions() (err error) {
+	if h.policy, err = h.Policy.compile(); err != nil {
+		return fmt.Errorf("mcp_audit: policy: %w", err)
+	}
+	if h.Policy != nil {
+		h.digest = h.policy.Digest()
+	}
+	var cfg redact.Config
+	if h.Redact != nil {
+		cfg = redact.Config{Keys: h.Redact.Keys, Off: h.Redact.Off}
+	}
+	if h.redact, err = redact.New(cfg); err != nil {
+		return fmt.Errorf("mcp_audit: redact: %w", err)
+	}
+	if h.Principal != nil {
+		if err := h.Principal.validate(); err != nil {
+			return err
+		}
+		if len(h.Identity) > 0 {
+			return errors.New("mcp_audit: principal and identity exclude each other; keep one")
+		}
+		p := h.Principal
+		h.configured = &auditlog.Principal{
+			Subject: p.Subject, Issuer: p.Issuer, ClientID: p.ClientID,
+			Roles: p.Roles, Scopes: p.Scopes, Source: p.Source,
+		}
+		if p.Source == "" {
+			h.configured.Source = "configured"
+		}
+	}
+	if len(h.Identity) == 0 {
+		h.Identity = defaultIdentity
+	}
+	return nil
+}
+
+func (h *Handler) provisionLimits() error {
+	for _, option := range []struct {
+		name    string
+		value   *string
+		allowed []string
+	}{
+		{"mode", &h.Mode, []string{modeEnforce, modeObserve}},
+		{"headers", &h.Headers, []string{headersEnforce, headersRecord, headersOff}},
+		{"transport", &h.Transport, []string{"http", "stdio"}},
+	} {
+		if *option.value == "" {
+			*option.value = option.allowed[0]
+		}
+		if !slices.Contains(option.allowed, *option.value) {
+			return fmt.Errorf("mcp_audit: %s: unknown value %q; use one of %q", option.name, *option.value, option.allowed)
+		}
+	}
+	if h.MaxBody == 0 {
+		h.MaxBody = defaultMaxBody
+	}
+	if h.MaxBody < 1 || h.MaxBody > largestMaxBody {
+		return fmt.Errorf("mcp_audit: max_body: %d bytes is out of bounds; use 1 to %d", h.MaxBody, largestMaxBody)
+	}
+	if h.Capture == 0 {
+		h.Capture = defaultCapture
+	}
+	if h.Capture < 1 || h.Capture > largestCapture {
+		return fmt.Errorf("mcp_audit: capture: %d bytes is out of bounds; use 1 to %d", h.Capture, largestCapture)
+	}
+	if h.Refusals == 0 {
+		h.Refusals = defaultRefusals
+	}
+	for i, name := range h.ForwardHeaders {
+		name = http.CanonicalHeaderKey(name)
+		if name != "Authorization" {
+			return fmt.Errorf("mcp_audit: forward_headers: %s cannot be forwarded; only Authorization may be named", name)
+		}
+		h.ForwardHeaders[i] = name
+	}
+	return nil
+}
+
+// compile makes the policy. No configuration means: allow everything.
+func (c *PolicyConfig) compile() (*policy.Policy, error) {
+	if c == nil {
+		return policy.New(policy.Config{})
+	}
+	var cfg policy.Config
+	switch c.Default {
+	case "", "allow":
+	case "deny":
+		cfg.DefaultDeny = true
+	default:
+		return nil, fmt.Errorf("default: unknown action %q; use allow or deny", c.Default)
+	}
+	switch c.Scope {
+	case "", "all_operations":
+	case "tools_only":
+		cfg.ToolsOnly = true
+	default:
+		return nil, fmt.Errorf("scope: unknown value %q; use all_operations or tools_only", c.Scope)
+	}
+	for _, r := range c.Rules {
+		if r.Action != "allow" && r.Action != "deny" {
+			return nil, fmt.Errorf("rule %q: unknown action %q; use allow or deny", r.ID, r.Action)
+		}
+		cfg.Rules = append(cfg.Rules, policy.Rule{
+			ID: r.ID, Allow: r.Action == "allow", Methods: r.Methods, Tools: r.Tools, Reason: r.Reason,
+		})
+	}
+	return policy.New(cfg)
+}
+
+// ServeHTTP audits one HTTP exchange.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
+	if isMetadata(r) {
+		return next.ServeHTTP(w, r)
+	}
+	// By path, not h.lease: this instance may have been cleaned up by a reload
+	// while its requests are still in flight.
+	l, err := acquire(h.settings.Path)
+	if err != nil {
+		return caddyhttp.Error(http.StatusInternalServerError, err)
+	}
+	defer l.release()
+	ctx, abort := context.WithCancel(r.Context())
+	defer abort()
+	x := newExchange(h, l, w, r.WithContext(ctx), r.Context(), abort)
+	defer x.recycle()
+	refused := x.admit()
+	if refused == nil {
+		refused = x.open()
+	}
+	if refused != nil {
+		return x.refuse(refused)
+	}
+	return x.forward(next)
+}
+
+// observe reports whether refusals and denials are only recorded.
+func (h *Handler) observe() bool { return h.Mode == modeObserve }
+
+// debug logs a decision at level debug.
+func (h *Handler) debug(msg string, fields ...zap.Field) {
+	if c := h.logger.Check(zapcore.DebugLevel, msg); c != nil {
+		c.Write(fields...)
+	}
+}
+
+// Interface guards.
+var (
+	_ caddy.Provisioner           = (*Handler)(nil)
+	_ caddy.CleanerUpper          = (*Handler)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
+)

@@ -1,0 +1,173 @@
+package caddymodule
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+)
+
+// operation is one JSON-RPC request that was recorded and has no outcome yet.
+// It may outlive the exchange that opened it: an answer can come on another
+// stream.
+type operation struct {
+	log     *sharedLog
+	lease   *lease
+	op      *auditlog.Operation // nil: forwarded unrecorded, under on_failure allow
+	key     operationKey
+	method  string
+	tool    string
+	modern  bool
+	started time.Time
+
+	progress  atomic.Int64 // progress notifications, counted, not copied
+	cancelled atomic.Bool  // the requester sent notifications/cancelled
+	ended     atomic.Bool
+	abort     context.CancelFunc // ends the exchange, at shutdown
+	expiry    *time.Timer        // set while parked
+}
+
+// operationKey finds the operation an answer belongs to. Scope is the session
+// if there is one; ids of the two directions are different spaces.
+type operationKey struct {
+	scope     string
+	direction auditlog.Direction
+	id        string // mcp.IDKey
+}
+
+// parkedFor bounds how long an operation waits for an answer on another
+// stream after its own exchange has ended.
+const parkedFor = 15 * time.Minute
+
+// maxParked bounds the parked operations of one log; past it the oldest state
+// is not evicted, the new one is closed at once.
+const maxParked = 10_000
+
+// openOps is the registry of a log's open operations. It is safe for
+// concurrent use.
+type openOps struct {
+	mu     sync.Mutex
+	all    map[*operation]struct{}
+	byKey  map[operationKey][]*operation
+	parked int
+}
+
+// add registers an operation.
+func (t *openOps) add(o *operation) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all == nil {
+		t.all = make(map[*operation]struct{})
+		t.byKey = make(map[operationKey][]*operation)
+	}
+	t.all[o] = struct{}{}
+	t.byKey[o.key] = append(t.byKey[o.key], o)
+}
+
+// find returns the oldest open operation with the key, or nil.
+func (t *openOps) find(key operationKey) *operation {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if list := t.byKey[key]; len(list) > 0 {
+		return list[0]
+	}
+	return nil
+}
+
+// park leaves an operation open for an answer on another stream. It reports
+// false if there are too many, so that the caller closes it.
+func (t *openOps) park(o *operation) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, open := t.all[o]; !open || t.parked >= maxParked {
+		return false
+	}
+	t.parked++
+	o.expiry = time.AfterFunc(parkedFor, func() {
+		_ = o.end(auditlog.Outcome{Result: auditlog.Timeout, Reason: "no answer on any stream of the session"})
+	})
+	return true
+}
+
+// remove forgets an operation that ended.
+func (t *openOps) remove(o *operation) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, open := t.all[o]; !open {
+		return
+	}
+	delete(t.all, o)
+	list := t.byKey[o.key]
+	for i := range list {
+		if list[i] == o {
+			list = append(list[:i:i], list[i+1:]...)
+			break
+		}
+	}
+	if len(list) == 0 {
+		delete(t.byKey, o.key)
+	} else {
+		t.byKey[o.key] = list
+	}
+	if o.expiry != nil {
+		o.expiry.Stop()
+		t.parked--
+	}
+}
+
+// endSession closes the operations of a session that was ended.
+func (t *openOps) endSession(scope string) {
+	for _, o := range t.list(func(o *operation) bool { return o.key.scope == scope }) {
+		_ = o.end(auditlog.Outcome{Result: auditlog.Cancelled, Reason: "session ended"})
+	}
+}
+
+// endAll closes every operation and stops its exchange.
+func (t *openOps) endAll(result auditlog.Result, reason string) {
+	for _, o := range t.list(func(*operation) bool { return true }) {
+		_ = o.end(auditlog.Outcome{Result: result, Reason: reason})
+		if o.abort != nil {
+			o.abort()
+		}
+	}
+}
+
+func (t *openOps) list(keep func(*operation) bool) (out []*operation) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for o := range t.all {
+		if keep(o) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// count is the number of open operations.
+func (t *openOps) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.all)
+}
+
+// end writes the operation's outcome. Only the first call counts: an answer, a
+// disconnect and a shutdown may meet. An error says that the outcome is not
+// written yet: the log owes it, reports itself unhealthy and takes no new
+// intent until it is.
+func (o *operation) end(out auditlog.Outcome) (err error) {
+	if o.ended.Swap(true) {
+		return nil
+	}
+	out.Duration = time.Since(o.started)
+	if n := o.progress.Load(); n > 0 {
+		out.Counts = map[string]int{"progress": int(n)}
+	}
+	if o.op != nil {
+		err = o.op.End(context.Background(), out)
+	}
+	o.log.open.remove(o)
+	o.lease.release()
+	return err
+}

@@ -1,0 +1,187 @@
+package caddymodule
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+)
+
+// logs holds one sharedLog per log file of the process, keyed by absolute
+// path. It outlives configurations: overlapping ones write one chain.
+var logs = caddy.NewUsagePool()
+
+// sharedLog is an audit log and what belongs to it beyond one configuration:
+// the operations that are open, the sessions seen and the joining of refusals.
+type sharedLog struct {
+	path     string
+	open     openOps
+	sessions sessionTable
+	refusals refusalJoiner
+	outage   outage
+
+	mu       sync.Mutex
+	log      *auditlog.Log
+	settings *logSettings
+	stopped  bool
+	failed   error
+	failedAt time.Time
+}
+
+// lease is one reference to a sharedLog. The app holds one per configured log,
+// each exchange and each open operation holds its own, so that the log is
+// closed when the last of them ends, in whatever order they do.
+type lease struct {
+	*sharedLog
+	once sync.Once
+}
+
+// acquire takes a reference. It opens nothing: Provision and `caddy validate`
+// must leave no trace.
+func acquire(path string) (*lease, error) {
+	v, _, err := logs.LoadOrNew(path, func() (caddy.Destructor, error) {
+		s := &sharedLog{path: path}
+		s.refusals.flush = s.recordJoined
+		return s, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &lease{sharedLog: v.(*sharedLog)}, nil
+}
+
+// release gives the reference back; only the first call counts.
+func (l *lease) release() {
+	l.once.Do(func() {
+		// The error of closing a log is logged by Destruct, which knows the log.
+		_, _ = logs.Delete(l.path)
+	})
+}
+
+// retryOpen is how long a failed opening is remembered, so that a flood of
+// requests does not open a broken log over and over.
+const retryOpen = time.Second
+
+var errStopped = errors.New("the server is shutting down")
+
+// start opens the log with the given settings, or applies them to the open one.
+func (s *sharedLog) start(ctx context.Context, settings *logSettings) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return errStopped
+	}
+	if s.log != nil {
+		return s.applyLocked(ctx, settings)
+	}
+	return s.openLocked(ctx, settings)
+}
+
+// opened returns the log, opening it if the app has not come to it yet: apps
+// start in random order, and the first request may be faster.
+func (s *sharedLog) opened(ctx context.Context, settings *logSettings) (*auditlog.Log, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return nil, errStopped
+	}
+	if s.log == nil {
+		if s.failed != nil && time.Since(s.failedAt) < retryOpen {
+			return nil, s.failed
+		}
+		if err := s.openLocked(ctx, settings); err != nil {
+			return nil, err
+		}
+	}
+	return s.log, nil
+}
+
+func (s *sharedLog) openLocked(ctx context.Context, settings *logSettings) error {
+	cfg, err := settings.auditConfig()
+	if err == nil {
+		s.log, err = auditlog.Open(context.WithoutCancel(ctx), cfg)
+	}
+	if err != nil {
+		s.failed, s.failedAt = err, time.Now()
+		return err
+	}
+	s.failed, s.settings = nil, settings
+	return nil
+}
+
+// applyLocked makes an open log follow a new configuration. What may change is
+// recorded; keys and names may not change under an open log.
+func (s *sharedLog) applyLocked(ctx context.Context, settings *logSettings) error {
+	if s.settings.identity != settings.identity {
+		return fmt.Errorf("log %s: its name, key, key_id, keys or secret changed, but it is open with the former ones; restart Caddy to apply them", s.path)
+	}
+	if from := s.settings.digest; from != settings.digest {
+		if err := s.log.Config(ctx, from, settings.digest, "reload"); err != nil {
+			return fmt.Errorf("log %s: recording the changed configuration: %w", s.path, err)
+		}
+		s.log.SetOptions(settings.durability, settings.CheckpointRecords, time.Duration(settings.CheckpointInterval))
+	}
+	s.settings = settings
+	return nil
+}
+
+// current returns the open log, or nil.
+func (s *sharedLog) current() *auditlog.Log {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log
+}
+
+// shutdown ends every open operation, seals the log and refuses new ones. It
+// runs when the process exits; a reload never calls it.
+func (s *sharedLog) shutdown(ctx context.Context) {
+	s.mu.Lock()
+	log := s.log
+	s.stopped = true
+	s.mu.Unlock()
+	s.open.endAll(auditlog.InternalError, "shutdown")
+	s.refusals.stop()
+	if log == nil {
+		return
+	}
+	if err := log.Close(ctx); err != nil {
+		caddy.Log().Named("mcp_audit").Error("closing the audit log", zap.String("log", s.path), zap.Error(err))
+	}
+}
+
+// Destruct closes the log when its last reference is gone. It implements
+// caddy.Destructor.
+func (s *sharedLog) Destruct() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	s.shutdown(ctx)
+	return nil
+}
+
+// closeTimeout bounds the sealing of a log at exit.
+const closeTimeout = 5 * time.Second
+
+// shutdownAll is shutdown for every log of the process.
+func shutdownAll(ctx context.Context) {
+	logs.Range(func(_, v any) bool {
+		v.(*sharedLog).shutdown(ctx)
+		return true
+	})
+}
+
+// fingerprint hashes parts unambiguously.
+func fingerprint(parts ...[]byte) auditlog.Hash {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%d\n", len(p))
+		h.Write(p)
+	}
+	return auditlog.Hash(h.Sum(nil))
+}

@@ -1,0 +1,118 @@
+package caddymodule
+
+import (
+	"slices"
+
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog/canon"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/mcp"
+)
+
+// refusalCapture is how much payload the record of an admission refusal
+// keeps, so that a flood cannot fill the disk.
+const refusalCapture = 4 << 10
+
+// message fills in what the records of a client's message have in common. A
+// nil m stands for a request that carries no readable message.
+func (x *exchange) message(m *mcp.Message) auditlog.Message {
+	base := auditlog.Message{
+		Direction:       auditlog.ClientToServer,
+		Transport:       x.h.Transport,
+		ProtocolVersion: x.revision,
+		SessionID:       x.session,
+		ClientID:        x.clientID,
+		ServerID:        x.h.ServerID,
+		Principal:       x.principal,
+		Anomaly:         slices.Clip(x.anomaly),
+		TraceParent:     x.r.Header.Get("Traceparent"),
+	}
+	if m != nil {
+		describe(&base, m, x.body)
+	}
+	return base
+}
+
+// describe fills in what one message says of itself.
+func describe(base *auditlog.Message, m *mcp.Message, body []byte) {
+	base.Method = mcp.Text(m.Method.Of(body))
+	base.MCPName = mcp.Text(m.Name.Of(body))
+	if base.Method == methodToolsCall {
+		base.ToolName = base.MCPName
+	}
+	if m.IDType != mcp.IDNone {
+		base.RequestID = mcp.DecodeID(m.ID.Of(body), m.IDType)
+		base.RequestIDType = idTypeName(m.IDType)
+	}
+	base.ClientInfo = m.ClientInfo.Of(body)
+	if m.TraceParent.Present() {
+		base.TraceParent = mcp.Text(m.TraceParent.Of(body))
+	}
+}
+
+func idTypeName(t mcp.IDType) string {
+	switch t {
+	case mcp.IDString:
+		return "string"
+	case mcp.IDNumber:
+		return "number"
+	default:
+		return "null"
+	}
+}
+
+// idTypeOf is the type of a raw id token.
+func idTypeOf(token []byte) mcp.IDType {
+	switch {
+	case len(token) == 0:
+		return mcp.IDNone
+	case token[0] == '"':
+		return mcp.IDString
+	case token[0] == 'n':
+		return mcp.IDNull
+	default:
+		return mcp.IDNumber
+	}
+}
+
+// payload prepares a value for its record: redacted by splicing, never
+// re-encoded. A rule that fails drops the value; it never passes it raw.
+func (x *exchange) payload(raw []byte, limit int) auditlog.Payload {
+	p := auditlog.Payload{Received: raw, Limit: limit, RedactionOn: x.h.redact.On()}
+	if len(raw) == 0 || !p.RedactionOn || limit > 0 && len(raw) > limit {
+		return p
+	}
+	out, changed, err := x.h.redact.Redact(raw)
+	switch {
+	case err != nil && canon.Check(raw) == canon.None:
+		p.Withheld = "redaction"
+	case err == nil && changed:
+		p.Redacted = out
+	}
+	return p
+}
+
+// resultOf is the outcome that an answer states.
+func resultOf(m *mcp.Message, body []byte) auditlog.Result {
+	switch {
+	case m.Kind == mcp.KindError:
+		return auditlog.RPCError
+	case m.IsError:
+		return auditlog.ToolError
+	case mcp.Text(m.ResultType.Of(body)) == "input_required":
+		return auditlog.InputRequired
+	default:
+		return auditlog.Success
+	}
+}
+
+// outcome makes the record of an answer. whole is the exact bytes of its message.
+func (x *exchange) outcome(m *mcp.Message, body, whole []byte, direction auditlog.Direction) auditlog.Outcome {
+	capture := int(x.h.Capture)
+	return auditlog.Outcome{
+		Result:    resultOf(m, body),
+		Direction: direction,
+		Answer:    x.payload(m.Result.Of(body), capture),
+		Error:     x.payload(m.Error.Of(body), capture),
+		Response:  whole,
+	}
+}

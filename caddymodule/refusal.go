@@ -1,0 +1,165 @@
+package caddymodule
+
+import (
+	"net/http"
+	"strconv"
+
+	"go.uber.org/zap"
+
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog/canon"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/mcp"
+)
+
+// refusal says why an exchange is not forwarded and how that is answered.
+type refusal struct {
+	status  int    // HTTP status
+	code    int    // of the JSON-RPC error; 0: no JSON-RPC body
+	reason  string // for the record, one word
+	detail  string // for the record in place of reason, if it says more
+	message string // for the client, never more than the kind
+	id      []byte // raw id token, if it is unambiguous
+
+	m       *mcp.Message      // the message it is about, if there is one
+	decided *auditlog.Message // with the policy's decision, if that refused
+
+	unreadable   bool // no message could be read: the record wraps the whole body
+	unrecordable bool // the log is down: there can be no record
+}
+
+// refuse records the refusal, answers it and forwards nothing.
+func (x *exchange) refuse(ref *refusal) error {
+	id := ""
+	if !ref.unrecordable {
+		id = x.recordRefusal(ref)
+	}
+	x.undo(ref)
+	x.h.debug("refused", zap.String("reason", ref.reason), zap.Int("status", ref.status), zap.String("operation_id", id))
+	return x.answerRefusal(ref, id)
+}
+
+// undo closes the operations of a batch whose later element was refused.
+func (x *exchange) undo(ref *refusal) {
+	for _, o := range x.pending {
+		_ = o.end(auditlog.Outcome{Result: auditlog.Denied, Reason: ref.reason})
+	}
+}
+
+// recordRefusal writes the one record of a refused message (each element of a
+// refused batch has its own) and returns its operation id.
+func (x *exchange) recordRefusal(ref *refusal) string {
+	log, err := x.lease.opened(x.r.Context(), x.h.settings)
+	if err != nil {
+		x.lease.unavailable(false, err, x.h.logger)
+		return ""
+	}
+	if x.principal == nil && x.clientID == "" {
+		x.principal, x.clientID = x.h.identify(x.r)
+	}
+	if ref.decided == nil && !x.lease.refusals.admit(clientAddress(x.r), x.h.Refusals) {
+		return ""
+	}
+	id := ""
+	for _, e := range x.refusalEvents(ref) {
+		e.OperationID = auditlog.NewOperationID()
+		if _, err := log.Event(x.r.Context(), e); err != nil {
+			x.lease.unavailable(false, err, x.h.logger)
+			return ""
+		}
+		id = e.OperationID
+	}
+	return id
+}
+
+func (x *exchange) refusalEvents(ref *refusal) []auditlog.Event {
+	if ref.decided != nil {
+		return []auditlog.Event{{
+			Message: *ref.decided,
+			Result:  auditlog.Denied,
+			Params:  x.payload(ref.m.Params.Of(x.body), 0),
+			Request: ref.m.Whole.Of(x.body),
+		}}
+	}
+	var events []auditlog.Event
+	for i := range x.msgs {
+		m := &x.msgs[i]
+		if !x.batch && ref.m != nil && ref.m != m {
+			continue
+		}
+		e := auditlog.Event{
+			Message: x.message(m),
+			Result:  auditlog.Denied,
+			Params:  x.payload(m.Params.Of(x.body), refusalCapture),
+			Request: m.Whole.Of(x.body),
+		}
+		if m.Kind == mcp.KindResult || m.Kind == mcp.KindError {
+			e.Answer = x.payload(m.Result.Of(x.body), refusalCapture)
+			e.Error = x.payload(m.Error.Of(x.body), refusalCapture)
+		}
+		events = append(events, e)
+	}
+	if len(events) == 0 {
+		e := auditlog.Event{Message: x.message(nil), Result: auditlog.Denied}
+		if x.body != nil {
+			e.Params = x.payload(x.body, refusalCapture)
+			e.Request = x.body
+		}
+		events = append(events, e)
+	}
+	for i := range events {
+		events[i].Reason = ref.reason
+		if ref.detail != "" {
+			events[i].Reason = ref.detail
+		}
+		events[i].HTTPStatus = ref.status
+	}
+	return events
+}
+
+// answerRefusal writes the answer in the shape that clients understand: for a
+// request a JSON-RPC error with the exact id, for anything else a status.
+func (x *exchange) answerRefusal(ref *refusal, operationID string) error {
+	x.w.Header().Set("Cache-Control", "no-store")
+	status := ref.status
+	if ref.m != nil && ref.m.Kind != mcp.KindRequest && status == http.StatusOK {
+		// There is no id to answer to.
+		status = http.StatusForbidden
+		if ref.unrecordable {
+			status = http.StatusServiceUnavailable
+		}
+		x.w.WriteHeader(status)
+		return nil
+	}
+	if ref.code == 0 {
+		x.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		x.w.WriteHeader(status)
+		_, err := x.w.Write([]byte(ref.message + "\n"))
+		return err
+	}
+	id := ref.id
+	if id == nil && ref.m != nil && ref.m.Kind == mcp.KindRequest {
+		id = ref.m.ID.Of(x.body)
+	}
+	body := mcp.AppendError(nil, id, ref.code, ref.message, x.errorData(ref, operationID))
+	x.w.Header().Set("Content-Type", "application/json")
+	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	x.w.WriteHeader(status)
+	_, err := x.w.Write(body)
+	return err
+}
+
+// errorData is the data member of a refusal's error: the id under which an
+// operator finds it, and the rule only if the operator wants that.
+func (x *exchange) errorData(ref *refusal, operationID string) []byte {
+	if operationID == "" {
+		return nil
+	}
+	data := canon.AppendString([]byte(`{"audit_id":`), operationID)
+	if x.h.Explain && ref.decided != nil {
+		data = append(data, `,"rule":`...)
+		data = canon.AppendString(data, ref.decided.Policy.RuleID)
+		data = append(data, `,"reason":`...)
+		data = canon.AppendString(data, ref.decided.Policy.Reason)
+	}
+	return append(data, '}')
+}

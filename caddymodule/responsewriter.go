@@ -1,0 +1,268 @@
+package caddymodule
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/mcp"
+)
+
+// maxMessage is the largest server message that is held for reading: a JSON
+// answer or the data of one SSE event. A larger one passes all the same and is
+// recorded by length and hash.
+const maxMessage = 16 << 20
+
+// tee follows an answer as it passes. It never changes a byte and never holds
+// one back, with one exception: the write that would complete a server's
+// request waits until that request's intent is recorded.
+type tee struct {
+	*caddyhttp.ResponseWriterWrapper
+	x      *exchange
+	mode   teeMode
+	status int // 0: no header yet
+
+	// JSON and anything else that is not a stream
+	buf      []byte
+	size     int64
+	declared int64 // Content-Length, -1 if unknown
+	hash     *auditlog.WireHash
+	read     bool // buf was read for answers
+
+	// SSE
+	events   mcp.SSEParser
+	eventIDs bool // the stream can be resumed
+	after    []serverMessage
+	denied   error // an intent could not be recorded
+
+	encoding string
+	decoder  *streamDecoder
+
+	clientErr error // writing to the client failed
+}
+
+type teeMode uint8
+
+const (
+	teeBody    teeMode = iota // held up to maxMessage, read when it ends
+	teeSSE                    // read event by event
+	teeBlocked                // replaced by an error: it cannot be read
+)
+
+// serverMessage is a message of the server that is recorded once its bytes
+// have gone to the client.
+type serverMessage struct {
+	data []byte
+	m    mcp.Message
+}
+
+func newTee(x *exchange, w http.ResponseWriter) *tee {
+	t := &tee{ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w}, x: x, declared: -1}
+	t.events.MaxEvent = maxMessage
+	return t
+}
+
+// WriteHeader decides how the answer is read.
+func (t *tee) WriteHeader(status int) {
+	if status >= 100 && status < 200 {
+		t.ResponseWriter.WriteHeader(status)
+		return
+	}
+	if t.status != 0 {
+		return
+	}
+	t.status = status
+	h := t.Header()
+	h.Del("Set-Cookie")
+	t.declared = contentLength(h)
+	if media, _, err := mime.ParseMediaType(h.Get("Content-Type")); err == nil && media == "text/event-stream" {
+		t.mode = teeSSE
+	}
+	t.encoding = strings.ToLower(strings.TrimSpace(h.Get("Content-Encoding")))
+	if t.encoding == "identity" {
+		t.encoding = ""
+	}
+	if t.encoding != "" && !t.startDecoding() {
+		return
+	}
+	t.ResponseWriter.WriteHeader(status)
+}
+
+// startDecoding prepares to read an encoded answer. If it cannot be read and
+// the operator wants nothing unrecorded, the client gets an error instead.
+func (t *tee) startDecoding() bool {
+	if canDecode(t.encoding) {
+		if t.mode == teeSSE {
+			t.decoder = newStreamDecoder(t.encoding, func(p []byte) {
+				t.feed(p)
+				t.record()
+			})
+		}
+		return true
+	}
+	t.x.anomaly = append(t.x.anomaly, "unreadable_encoding")
+	if t.x.h.settings.OnFailure != onFailureBlock || t.x.h.observe() {
+		return true
+	}
+	t.mode = teeBlocked
+	t.x.blockAnswer(t.ResponseWriter)
+	return false
+}
+
+// Write passes bytes on and reads along.
+func (t *tee) Write(p []byte) (int, error) {
+	if t.status == 0 {
+		t.WriteHeader(http.StatusOK)
+	}
+	switch t.mode {
+	case teeBlocked:
+		return len(p), nil
+	case teeSSE:
+		if t.decoder != nil {
+			t.decoder.write(p)
+			break
+		}
+		t.record()
+		if t.feed(p); t.denied != nil {
+			return 0, t.denied
+		}
+	default:
+		t.hold(p)
+	}
+	n, err := t.ResponseWriter.Write(p)
+	if err != nil {
+		t.clientErr = err
+	}
+	return n, err
+}
+
+// ReadFrom keeps io.Copy from going around Write.
+func (t *tee) ReadFrom(r io.Reader) (int64, error) {
+	return io.Copy(struct{ io.Writer }{t}, r)
+}
+
+// FlushError flushes and then records what has been sent.
+func (t *tee) FlushError() error {
+	if t.mode == teeBlocked {
+		return nil
+	}
+	err := http.NewResponseController(t.ResponseWriter).Flush()
+	if t.decoder == nil {
+		t.record()
+	}
+	return err
+}
+
+// hold keeps the bytes of an answer that is no stream.
+func (t *tee) hold(p []byte) {
+	t.size += int64(len(p))
+	if t.hash != nil {
+		_, _ = t.hash.Write(p)
+		return
+	}
+	if t.size <= maxMessage {
+		if t.buf == nil && t.declared > 0 && t.declared <= maxMessage {
+			t.buf = make([]byte, 0, t.declared)
+		}
+		t.buf = append(t.buf, p...)
+		return
+	}
+	if len(t.x.pending) == 1 && t.x.pending[0].op != nil {
+		t.hash = t.x.pending[0].op.NewWireHash()
+		_, _ = t.hash.Write(t.buf)
+		_, _ = t.hash.Write(p)
+	}
+	t.buf = nil
+}
+
+// feed reads SSE bytes before they go on. A server's request is recorded now,
+// everything else once it has been sent.
+func (t *tee) feed(p []byte) {
+	t.events.Feed(p, t.event)
+}
+
+func (t *tee) event(ev mcp.SSEEvent) {
+	if ev.HasID {
+		t.eventIDs = true
+	}
+	if ev.Truncated {
+		t.x.oversizedEvent(ev.DataLen)
+		return
+	}
+	if len(ev.Data) == 0 {
+		return
+	}
+	if ev.Name == "endpoint" && t.x.r.Method == http.MethodGet {
+		t.x.legacyEndpoint(string(ev.Data))
+		return
+	}
+	var scratch [1]mcp.Message
+	msgs, _, fault := mcp.ScanAnswer(ev.Data, scratch[:0])
+	if fault != nil && len(msgs) == 0 {
+		t.x.unreadableMessage(ev.Data, fault)
+		return
+	}
+	var data []byte
+	for i := range msgs {
+		if msgs[i].Kind == mcp.KindRequest {
+			if err := t.x.serverRequest(&msgs[i], ev.Data); err != nil && t.denied == nil {
+				t.denied = err
+			}
+			continue
+		}
+		if data == nil {
+			data = append(data, ev.Data...)
+		}
+		t.after = append(t.after, serverMessage{data: data, m: msgs[i]})
+	}
+}
+
+// record writes the records of the messages that have been sent.
+func (t *tee) record() {
+	for i := range t.after {
+		t.x.serverMessage(&t.after[i].m, t.after[i].data)
+		t.after[i] = serverMessage{}
+	}
+	t.after = t.after[:0]
+}
+
+// complete ends an answer that came to its end. The client has all of it
+// before its outcome is worked out.
+func (t *tee) complete() error {
+	if t.mode == teeBlocked {
+		return nil
+	}
+	if t.status != 0 && t.mode == teeBody && t.size > 0 {
+		if err := http.NewResponseController(t.ResponseWriter).Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			t.clientErr = err
+		}
+	}
+	t.end()
+	return nil
+}
+
+// end reads what is left to read. It is called once more when the exchange was
+// cut, and then finds what came before the cut.
+func (t *tee) end() {
+	switch t.mode {
+	case teeSSE:
+		if t.decoder != nil {
+			t.decoder.close()
+			t.decoder = nil
+		}
+		t.events.Close(t.event)
+		t.record()
+	case teeBody:
+		whole := t.declared < 0 || t.size == t.declared
+		if t.read || t.size == 0 || !whole {
+			return
+		}
+		t.read = true
+		t.x.answerBody(t)
+	}
+}
