@@ -1,0 +1,60 @@
+package auditlog
+
+// Status is how a log is at one moment.
+type Status struct {
+	// Healthy says that the last attempt to write succeeded. Err is why not,
+	// and its remedy.
+	Healthy bool   `json:"healthy"`
+	Err     string `json:"error,omitempty"`
+
+	Path   string `json:"path"`
+	Origin string `json:"origin"`
+	KeyID  string `json:"key_id"`
+	VKey   string `json:"vkey"` // the public key that checkpoints are verified with
+	Run    string `json:"run"`  // this writer
+
+	// The watermarks, in records. Records is also the seq of the next record.
+	// Records below Durable are on the disk; those below Checkpointed are
+	// covered by a signed checkpoint (0: none was seen yet).
+	Records      uint64 `json:"records"`
+	Durable      uint64 `json:"durable"`
+	Checkpointed uint64 `json:"checkpointed"`
+	Bytes        int64  `json:"bytes"` // size of the log
+
+	OpenOperations int    `json:"open_operations"` // of this writer
+	OpenIntents    int    `json:"open_intents"`    // of all writers
+	Owed           int    `json:"owed"`            // outcomes that could not be written yet
+	OwedBytes      int    `json:"owed_bytes"`
+	Queued         int    `json:"queued"`
+	QueuedBytes    int    `json:"queued_bytes"`
+	Missed         uint64 `json:"missed"`         // forwarded unrecorded, since the log was opened
+	MissedPending  uint64 `json:"missed_pending"` // of those, not yet in a gap record
+	RepeatedEnds   uint64 `json:"repeated_ends"`  // calls of Operation.End beyond the first
+	TornBytes      int64  `json:"torn_bytes"`     // of interrupted writes, moved aside since the log was opened
+}
+
+// Status reports how the log is. It waits for no disk.
+func (l *Log) Status() Status {
+	var s Status
+	l.posMu.Lock()
+	s.Origin, s.KeyID, s.Records, s.Checkpointed, s.Bytes = l.pos.origin, l.pos.keyID, l.pos.next, l.pos.checkpointed, l.pos.offset
+	s.OpenOperations, s.OpenIntents = len(l.ops), len(l.pos.open)
+	l.posMu.Unlock()
+	s.Path, s.VKey, s.Run = l.store.Path(), l.vkey, l.run
+	s.Durable = l.sync.durable.Load()
+	s.RepeatedEnds = l.repeated.Load()
+	s.Queued, s.QueuedBytes = l.queue.length()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.Owed, s.OwedBytes = len(l.debts.owed), l.debts.owedBytes
+	s.Missed, s.MissedPending, s.TornBytes = l.debts.missedAll, l.debts.missed.count, l.debts.torn
+	switch {
+	case l.health.refused != nil:
+		s.Err = l.health.refused.Error()
+	case l.health.failing && l.health.cause != nil:
+		s.Err = l.health.cause.Error()
+	default:
+		s.Healthy = !l.health.failing
+	}
+	return s
+}
