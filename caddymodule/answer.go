@@ -174,7 +174,8 @@ func (x *exchange) unreadableMessage(data []byte, fault *mcp.ScanError) {
 // eventAfter writes an event of a message that is on its way: a failure can
 // only be counted.
 func (x *exchange) eventAfter(e auditlog.Event) {
-	if err := x.event(e); err != nil {
+	// The message was there, whether or not the client still is.
+	if err := x.event(context.WithoutCancel(x.r.Context()), e); err != nil {
 		x.lease.unavailable(true, err, x.h.logger)
 	}
 }

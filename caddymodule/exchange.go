@@ -90,7 +90,7 @@ func (x *exchange) openPlain() *refusal {
 	} else {
 		event.Reason = "http " + x.r.Method
 	}
-	if err := x.event(event); err != nil {
+	if err := x.event(x.r.Context(), event); err != nil {
 		return x.unrecorded(nil, err)
 	}
 	return nil
@@ -156,7 +156,7 @@ func (x *exchange) openRequest(m *mcp.Message, base auditlog.Message) *refusal {
 
 // openNotification records a client's notification before it goes on.
 func (x *exchange) openNotification(m *mcp.Message, base auditlog.Message) *refusal {
-	err := x.event(auditlog.Event{
+	err := x.event(x.r.Context(), auditlog.Event{
 		Message: base,
 		Params:  x.payload(m.Params.Of(x.body), 0),
 		Request: m.Whole.Of(x.body),
@@ -188,7 +188,7 @@ func (x *exchange) openAnswer(m *mcp.Message, base auditlog.Message) *refusal {
 	event.Answer = x.payload(m.Result.Of(x.body), int(x.h.Capture))
 	event.Error = x.payload(m.Error.Of(x.body), int(x.h.Capture))
 	event.Anomaly = append(event.Anomaly, "unmatched_answer")
-	if err := x.event(event); err != nil {
+	if err := x.event(x.r.Context(), event); err != nil {
 		return x.unrecorded(m, err)
 	}
 	return nil
@@ -234,12 +234,12 @@ func (x *exchange) noteCancellation(m *mcp.Message) {
 }
 
 // event writes an event that holds its message back until it is acknowledged.
-func (x *exchange) event(e auditlog.Event) error {
-	log, err := x.lease.opened(x.r.Context(), x.h.settings)
+func (x *exchange) event(ctx context.Context, e auditlog.Event) error {
+	log, err := x.lease.opened(ctx, x.h.settings)
 	if err != nil {
 		return err
 	}
-	_, err = log.Event(x.r.Context(), e)
+	_, err = log.Event(ctx, e)
 	return err
 }
 

@@ -352,11 +352,15 @@ func TestObserveForwardsWhatItWouldRefuse(t *testing.T) {
 	if got := up.received(); len(got) != 2 || got[0] != ambiguous || got[1] != echoCall {
 		t.Errorf("the server received %q", got)
 	}
-	got := r.await(3)
-	for i, want := range []string{"fold_variant", "denied"} {
+	// The ambiguous message is an event, so its answer closes no operation.
+	got := r.await(4)
+	for i, want := range []string{"fold_variant", "fold_variant", "denied"} {
 		if list, _ := got[i]["anomaly"].([]any); len(list) == 0 || list[0] != want {
 			t.Errorf("record %d: %v, want anomaly %s", i, got[i], want)
 		}
+	}
+	if got[3].str("outcome") != "success" {
+		t.Errorf("outcome %v", got[3])
 	}
 	r.verify()
 }

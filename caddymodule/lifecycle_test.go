@@ -68,7 +68,7 @@ func TestReloadThatRemovesTheHandlerLeavesAnOpenStreamItsOutcome(t *testing.T) {
 	defer resp.Body.Close()
 	stream := newReader(resp.Body)
 	nextEvent(t, stream)
-	if err := r.load("{\n\tadmin off\n\tgrace_period 1s\n}\n"); err != nil {
+	if err := r.load("{\n\tadmin off\n\tpersist_config off\n\tgrace_period 1s\n}\n"); err != nil {
 		t.Fatal(err)
 	}
 	close(release)
@@ -144,6 +144,7 @@ func TestShutdownEndsOpenStreamsWithARecord(t *testing.T) {
 	if got := r.await(2); got[1].str("kind") != "outcome" {
 		t.Errorf("records:\n%s", show(got))
 	}
+	r.awaitClosed()
 }
 
 func TestMistakesFailAtLoadWithTheirPlace(t *testing.T) {

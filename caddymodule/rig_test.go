@@ -101,7 +101,11 @@ func start(t *testing.T, up *upstream, subdirectives, logOptions string) *rig {
 func (r *rig) caddyfile(subdirectives, logOptions string) string {
 	return fmt.Sprintf(`{
 	admin off
+	persist_config off
 	grace_period 1s
+	log {
+		level ERROR
+	}
 	mcp_audit {
 		log default {
 			output jsonl %s
@@ -232,7 +236,29 @@ func (r *rig) verify() *auditlog.Report {
 	if err := caddy.Stop(); err != nil {
 		r.t.Fatal(err)
 	}
+	r.awaitClosed()
 	return r.verifyLive()
+}
+
+// awaitClosed waits until the log is sealed: the last exchange that holds it
+// does that, perhaps after Caddy has stopped.
+func (r *rig) awaitClosed() {
+	r.t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		raw, err := os.ReadFile(r.log())
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		runs, _ := os.ReadDir(r.log() + ".runs")
+		if len(runs) == 0 && bytes.Contains(raw, []byte(`"kind":"stop"`)) {
+			return
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatal("the log was not closed")
+		}
+		time.Sleep(2 * time.Millisecond) // polls a file; the writer has no one to tell
+	}
 }
 
 // verifyLive checks the log as it stands.
