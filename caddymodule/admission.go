@@ -2,6 +2,8 @@ package caddymodule
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -21,10 +23,17 @@ const sessionHeader = "Mcp-Session-Id"
 const versionHeader = "Mcp-Protocol-Version"
 
 // isMetadata reports whether the request is for OAuth metadata, which is
-// public, is no MCP traffic and must be reachable without a session.
+// public: pages of every origin may read it.
 func isMetadata(r *http.Request) bool {
-	return (r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions) &&
-		strings.HasPrefix(r.URL.Path, "/.well-known/")
+	return r.Method != http.MethodPost && strings.HasPrefix(r.URL.Path, "/.well-known/")
+}
+
+// checkOriginOption refuses an allowed origin that no request can have.
+func checkOriginOption(origin string) error {
+	if !mcp.ValidOrigin(origin) {
+		return fmt.Errorf("%q is no origin; write scheme and host, as in https://app.example.com", origin)
+	}
+	return nil
 }
 
 // admit reads the request and checks everything that does not depend on who
@@ -81,6 +90,9 @@ func (x *exchange) object(refused *refusal) *refusal {
 // listener, foreign host names: DNS rebinding.
 func (x *exchange) checkOrigin() *refusal {
 	r := x.r
+	if isMetadata(r) {
+		return nil
+	}
 	fault := mcp.CheckOrigin(r.Host, r.TLS != nil, r.Header.Values("Origin"), x.h.Origins, localIsLoopback(r))
 	if fault == "" {
 		return nil
@@ -101,8 +113,7 @@ func (x *exchange) readBody() *refusal {
 	x.body = x.pooled.Bytes()
 	x.msgs = x.pooled.msgs[:0]
 	if err != nil {
-		return &refusal{status: http.StatusBadRequest, code: mcp.CodeInvalidRequest, reason: "body_unreadable",
-			message: "the request body could not be read to its end"}
+		return unreadableBody(err)
 	}
 	if int64(len(x.body)) <= limit {
 		return nil
@@ -113,6 +124,19 @@ func (x *exchange) readBody() *refusal {
 		x.rest = x.r.Body
 	}
 	return refused
+}
+
+// unreadableBody tells a body that another handler found too large from one
+// that broke off.
+func unreadableBody(err error) *refusal {
+	var status caddyhttp.HandlerError
+	var limit *http.MaxBytesError
+	if errors.As(err, &limit) || errors.As(err, &status) && status.StatusCode == http.StatusRequestEntityTooLarge {
+		return &refusal{status: http.StatusRequestEntityTooLarge, code: mcp.CodeInvalidRequest, reason: "max_body",
+			message: "the message is larger than this route accepts"}
+	}
+	return &refusal{status: http.StatusBadRequest, code: mcp.CodeInvalidRequest, reason: "body_unreadable",
+		message: "the request body could not be read to its end"}
 }
 
 // scan parses the body once; policy, record and forwarding follow from it.

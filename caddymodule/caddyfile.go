@@ -316,6 +316,11 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			err = h.Redact.unmarshalCaddyfile(d)
 		case "origins":
 			h.Origins, err = some(d)
+			for _, o := range h.Origins {
+				if bad := checkOriginOption(o); bad != nil {
+					return d.WrapErr(bad)
+				}
+			}
 		case "max_body":
 			err = size(d, &h.MaxBody, largestMaxBody)
 		case "capture":

@@ -250,18 +250,24 @@ func (x *exchange) unrecorded(m *mcp.Message, err error) *refusal {
 		return &refusal{status: http.StatusRequestEntityTooLarge, code: mcp.CodeInvalidRequest, m: m,
 			reason: "record_too_large", message: "the message is too large to be recorded"}
 	}
+	refused := &refusal{status: http.StatusOK, code: mcp.UnavailableCode(mcp.Modern(x.revision)), m: m,
+		reason: "audit_unavailable", message: "audit log unavailable, the call was not forwarded", unrecordable: true}
+	if x.client.Err() != nil {
+		// No outage: nobody waits any more. An intent that was written all the
+		// same is closed by the log.
+		return refused
+	}
 	method := ""
 	if m != nil {
 		method = mcp.Text(m.Method.Of(x.body))
 	}
-	policy := x.h.settings.OnFailure
-	forward := policy == onFailureAllow || policy == onFailureAllowReads && method != methodToolsCall
+	onFailure := x.h.settings.OnFailure
+	forward := onFailure == onFailureAllow || onFailure == onFailureAllowReads && method != methodToolsCall
 	x.lease.unavailable(forward, err, x.h.logger)
 	if forward {
 		return nil
 	}
-	return &refusal{status: http.StatusOK, code: mcp.UnavailableCode(mcp.Modern(x.revision)), m: m,
-		reason: "audit_unavailable", message: "audit log unavailable, the call was not forwarded", unrecordable: true}
+	return refused
 }
 
 // forward hands the original bytes on and follows the answer.

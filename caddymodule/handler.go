@@ -271,6 +271,11 @@ func (h *Handler) provisionLimits() error {
 	if h.Refusals == 0 {
 		h.Refusals = defaultRefusals
 	}
+	for _, o := range h.Origins {
+		if err := checkOriginOption(o); err != nil {
+			return fmt.Errorf("mcp_audit: origins: %w", err)
+		}
+	}
 	for i, name := range h.ForwardHeaders {
 		name = http.CanonicalHeaderKey(name)
 		if name != "Authorization" {
@@ -314,9 +319,6 @@ func (c *PolicyConfig) compile() (*policy.Policy, error) {
 
 // ServeHTTP audits one HTTP exchange.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
-	if isMetadata(r) {
-		return next.ServeHTTP(w, r)
-	}
 	// By path, not h.lease: this instance may have been cleaned up by a reload
 	// while its requests are still in flight.
 	l, err := acquire(h.settings.Path)

@@ -49,6 +49,7 @@ func TestReloadLeavesAnOpenStreamItsOutcome(t *testing.T) {
 	if status, _ := r.post(echoCall); status != 200 {
 		t.Errorf("status after the reload: %d", status)
 	}
+	r.await(3) // the quick call is over before the slow one ends
 	close(release)
 	nextEvent(t, stream)
 	got := r.await(4)

@@ -121,7 +121,7 @@ func (x *exchange) refusalEvents(ref *refusal) []auditlog.Event {
 func (x *exchange) answerRefusal(ref *refusal, operationID string) error {
 	x.w.Header().Set("Cache-Control", "no-store")
 	status := ref.status
-	if ref.m != nil && ref.m.Kind != mcp.KindRequest && status == http.StatusOK {
+	if status == http.StatusOK && (ref.m == nil || ref.m.Kind != mcp.KindRequest) {
 		// There is no id to answer to.
 		status = http.StatusForbidden
 		if ref.unrecordable {
