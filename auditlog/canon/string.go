@@ -2,6 +2,7 @@ package canon
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -27,8 +28,10 @@ func plainRun(b []byte) int {
 		quote := w ^ ones*'"'
 		slash := w ^ ones*'\\'
 		// A byte below 0x20, at or above 0x80, a quote or a backslash.
-		if (w|(w-ones*0x20)|(quote-ones)|(slash-ones))&highs != 0 {
-			break
+		if special := (w | (w - ones*0x20) | (quote - ones) | (slash - ones)) & highs; special != 0 {
+			// A borrow only reaches bytes above one that is special itself,
+			// so that the lowest mark is always true.
+			return i + bits.TrailingZeros64(special)>>3
 		}
 	}
 	for ; i < len(b) && b[i] < utf8.RuneSelf && plain[b[i]]; i++ {

@@ -278,22 +278,3 @@ func FuzzScanAnswer(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkScan(b *testing.B) {
-	text := strings.Repeat("The quick brown fox jumps over the lazy dog. ", 1500)
-	for name, body := range map[string]string{
-		"1KB":        call(`{"name":"write_file","arguments":{"path":"/srv/a","content":"` + text[:900] + `"}}`),
-		"64KB":       call(`{"name":"write_file","arguments":{"path":"/srv/a","content":"` + text[:65000] + `"}}`),
-		"64KB dense": call(`{"name":"write_file","arguments":{"rows":[` + strings.Repeat(`{"id":123,"ok":true,"tags":["a","b"]},`, 1700) + `{}]}}`),
-	} {
-		b.Run(name, func(b *testing.B) {
-			raw := []byte(body)
-			b.SetBytes(int64(len(raw)))
-			b.ReportAllocs()
-			var msgs []mcp.Message
-			for b.Loop() {
-				msgs, _, _ = mcp.Scan(raw, msgs)
-			}
-		})
-	}
-}
