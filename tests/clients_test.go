@@ -1,0 +1,222 @@
+package tests
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caddy-mcp-audit/mcp-audit/tests/harness"
+)
+
+// everythingSteps use what server-everything offers: a plain call, an error,
+// progress and an elicitation.
+func everythingSteps() []harness.Step {
+	return []harness.Step{
+		{List: true},
+		{Call: "echo", Arguments: map[string]any{"message": "hello"}},
+		{Call: "get-sum", Arguments: map[string]any{"a": "no number"}},
+		{Call: "trigger-long-running-operation", Arguments: map[string]any{"duration": 0.2, "steps": 4}, Progress: true},
+		{Call: "trigger-elicitation-request"},
+	}
+}
+
+func checkEverything(t *testing.T, report harness.ClientReport) {
+	t.Helper()
+	if len(report.Steps) != 5 {
+		t.Fatalf("the client made %d steps of 5", len(report.Steps))
+	}
+	for i, step := range report.Steps {
+		if step.Error != nil {
+			t.Errorf("step %d failed: %+v", i, *step.Error)
+		}
+	}
+	if tools := report.Steps[0].Tools; !slices.Contains(tools, "echo") || len(tools) < 10 {
+		t.Errorf("tools: %q", tools)
+	}
+	if got := report.Steps[1]; got.Text != "Echo: hello" || got.IsError {
+		t.Errorf("echo: %+v", got)
+	}
+	if got := report.Steps[2]; !got.IsError {
+		t.Errorf("a call with a bad argument: %+v", got)
+	}
+	if got := report.Steps[3]; got.Progress == 0 || !strings.Contains(got.Text, "completed") {
+		t.Errorf("the call with progress: %+v", got)
+	}
+	if got := report.Steps[4]; !strings.Contains(got.Text, "Ada") {
+		t.Errorf("the call that asks the user: %+v", got)
+	}
+}
+
+// checkEverythingLog checks what the log says of the steps.
+func checkEverythingLog(t *testing.T, log, transport string) {
+	t.Helper()
+	records := harness.ReadLog(t, log)
+	harness.CheckChain(t, records)
+	outcomes := make(map[string]string)
+	for _, o := range harness.Operations(t, records) {
+		name := strings.TrimSpace(o.Intent.Direction + " " + o.Intent.Method + " " + o.Intent.Tool)
+		outcomes[name] = o.Outcome.Outcome
+		if o.Intent.Transport != transport {
+			t.Errorf("%s has transport %q, want %q", name, o.Intent.Transport, transport)
+		}
+		if o.Intent.Revision == "" && o.Intent.Method != "initialize" {
+			t.Errorf("%s has no protocol version", name)
+		}
+	}
+	want := map[string]string{
+		"client→server initialize":                                "success",
+		"client→server tools/list":                                "success",
+		"client→server tools/call echo":                           "success",
+		"client→server tools/call get-sum":                        "tool_error",
+		"client→server tools/call trigger-long-running-operation": "success",
+		"client→server tools/call trigger-elicitation-request":    "success",
+		"server→client elicitation/create":                        "success",
+	}
+	for name, outcome := range want {
+		if outcomes[name] != outcome {
+			t.Errorf("%s: outcome %q, want %q", name, outcomes[name], outcome)
+		}
+	}
+	harness.VerifyClean(t, log)
+}
+
+func TestRealClientsUseAServerOverHTTP(t *testing.T) {
+	dir := harness.TempDir(t)
+	upstream := harness.StartEverything(t, dir)
+	for _, client := range harness.Clients() {
+		t.Run(client.Name, func(t *testing.T) {
+			caddy := harness.StartCaddy(t, harness.Site{Upstream: upstream})
+			report := client.Run(t, dir, harness.Plan{
+				Target: harness.Target{URL: caddy.URL},
+				Steps:  everythingSteps(),
+				Answer: map[string]any{"name": "Ada"},
+			})
+			checkEverything(t, report)
+			caddy.Stop(t)
+			checkEverythingLog(t, caddy.Log, "http")
+		})
+	}
+}
+
+func TestRealClientsUseAServerOnStdioThroughTheShim(t *testing.T) {
+	for _, client := range harness.Clients() {
+		t.Run(client.Name, func(t *testing.T) {
+			dir := harness.TempDir(t)
+			report := client.Run(t, dir, harness.Plan{
+				Target: shimTarget(t, dir, harness.Find(t).Server("everything", "stdio")...),
+				Steps:  everythingSteps(),
+				Answer: map[string]any{"name": "Ada"},
+			})
+			checkEverything(t, report)
+			checkEverythingLog(t, harness.ShimLog(dir), "stdio")
+		})
+	}
+}
+
+// shimTarget is the one line that a desktop user changes.
+func shimTarget(t *testing.T, dir string, child ...string) harness.Target {
+	return harness.Target{
+		Command: harness.Find(t).Shim,
+		Args:    append([]string{"--"}, child...),
+		Env:     []string{"MCP_AUDIT_DIR=" + harness.AuditDir(dir)},
+	}
+}
+
+func TestRealClientsReadFilesThroughTheShim(t *testing.T) {
+	for _, client := range harness.Clients() {
+		t.Run(client.Name, func(t *testing.T) {
+			dir := harness.TempDir(t)
+			folder, err := filepath.EvalSymlinks(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			note := filepath.Join(folder, "note.txt")
+			if err := os.WriteFile(note, []byte("buy milk"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			report := client.Run(t, dir, harness.Plan{
+				Target: shimTarget(t, dir, harness.Filesystem(t, folder)...),
+				Steps: []harness.Step{
+					{List: true},
+					{Call: "read_text_file", Arguments: map[string]any{"path": note}},
+					{Call: "read_text_file", Arguments: map[string]any{"path": "/etc/passwd"}},
+				},
+			})
+			if report.Server != "secure-filesystem-server" || len(report.Steps) != 3 {
+				t.Fatalf("report %+v", report)
+			}
+			if !slices.Contains(report.Steps[0].Tools, "read_text_file") {
+				t.Errorf("tools: %q", report.Steps[0].Tools)
+			}
+			if report.Steps[1].Text != "buy milk" {
+				t.Errorf("the file: %+v", report.Steps[1])
+			}
+			if !report.Steps[2].IsError {
+				t.Errorf("a file outside the folder: %+v", report.Steps[2])
+			}
+			log := harness.ShimLog(dir)
+			operations := harness.Operations(t, harness.ReadLog(t, log))
+			calls := slices.DeleteFunc(operations, func(o harness.Operation) bool { return o.Intent.Method != "tools/call" })
+			if len(calls) != 2 || calls[0].Outcome.Outcome != "success" || calls[1].Outcome.Outcome != "tool_error" {
+				t.Errorf("calls in the log: %+v", calls)
+			}
+			for _, o := range operations {
+				if o.Intent.Server != "filesystem" || o.Intent.Client != "local" {
+					t.Errorf("%s is of server %q and client %q, want filesystem and local", o.Intent.Method, o.Intent.Server, o.Intent.Client)
+				}
+			}
+			harness.VerifyClean(t, log)
+		})
+	}
+}
+
+// The newest revision has no handshake and asks the user by a result that
+// needs input, not by a request of the server.
+func TestModernClientsUseAServerWithoutSessions(t *testing.T) {
+	for _, client := range harness.Clients()[1:] {
+		t.Run(client.Name, func(t *testing.T) {
+			dir := harness.TempDir(t)
+			upstream := harness.StartNotes(t, dir, "-stateless")
+			caddy := harness.StartCaddy(t, harness.Site{Upstream: upstream})
+			report := client.Run(t, dir, harness.Plan{
+				Target: harness.Target{URL: caddy.URL},
+				Steps: []harness.Step{
+					{List: true},
+					{Call: "echo", Arguments: map[string]any{"message": "hello"}},
+					{Call: "read_file", Arguments: map[string]any{"path": "missing"}},
+					{Call: "slow", Arguments: map[string]any{"seconds": 0.1}, Progress: true},
+					{Call: "elicit"},
+				},
+				Answer: map[string]any{"title": "todo"},
+			})
+			if report.Revision != modern {
+				t.Errorf("the client negotiated %s", report.Revision)
+			}
+			for i, step := range report.Steps {
+				if step.Error != nil {
+					t.Errorf("step %d: %+v", i, *step.Error)
+				}
+			}
+			if got := report.Steps[4].Text; got != "added todo" {
+				t.Errorf("the call that asks the user: %q", got)
+			}
+			if report.Steps[3].Progress == 0 {
+				t.Error("no progress arrived")
+			}
+			caddy.Stop(t)
+			var outcomes []string
+			for _, o := range harness.Operations(t, caddy.Records(t)) {
+				if o.Intent.Method == "tools/call" {
+					outcomes = append(outcomes, o.Intent.Tool+" "+o.Outcome.Outcome)
+				}
+			}
+			want := []string{"echo success", "read_file tool_error", "slow success", "elicit input_required", "elicit success"}
+			if !slices.Equal(outcomes, want) {
+				t.Errorf("calls in the log %q, want %q", outcomes, want)
+			}
+			harness.VerifyClean(t, caddy.Log)
+		})
+	}
+}

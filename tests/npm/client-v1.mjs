@@ -1,0 +1,24 @@
+// The TypeScript SDK of the revisions up to 2025-11-25.
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
+import { CallToolResultSchema, ElicitRequestSchema } from '@modelcontextprotocol/sdk/types.js';
+import { plan, run } from './plan.mjs';
+
+const { target } = plan;
+const transport = target.url
+  ? new StreamableHTTPClientTransport(new URL(target.url))
+  : new StdioClientTransport({ command: target.command, args: target.args, env: process.env, stderr: 'inherit' });
+const client = new Client({ name: 'typescript-v1', version: '1.0.0' }, { capabilities: { elicitation: {} } });
+client.setRequestHandler(ElicitRequestSchema, async () => plan.answer);
+
+await run({
+  connect: () => client.connect(transport),
+  describe: () => ({ server: client.getServerVersion()?.name, revision: transport.protocolVersion ?? '' }),
+  listTools: () => client.listTools(),
+  callTool: (params, onprogress) => client.callTool(params, CallToolResultSchema, { onprogress }),
+  close: async () => {
+    if (target.url) await transport.terminateSession();
+    await client.close();
+  },
+});

@@ -1,0 +1,22 @@
+// The TypeScript SDK that also speaks 2026-07-28.
+import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
+import { plan, run } from './plan.mjs';
+
+const { target } = plan;
+const transport = target.url
+  ? new StreamableHTTPClientTransport(new URL(target.url))
+  : new StdioClientTransport({ command: target.command, args: target.args, env: process.env, stderr: 'inherit' });
+const client = new Client(
+  { name: 'typescript-v2', version: '1.0.0' },
+  { capabilities: { elicitation: {} }, versionNegotiation: { mode: 'auto' } },
+);
+client.setRequestHandler('elicitation/create', async () => plan.answer);
+
+await run({
+  connect: () => client.connect(transport),
+  describe: () => ({ server: client.getServerVersion()?.name, revision: client.getNegotiatedProtocolVersion() ?? '' }),
+  listTools: () => client.listTools(),
+  callTool: (params, onprogress) => client.callTool(params, { onprogress }),
+  close: () => client.close(),
+});
