@@ -4,12 +4,15 @@ import "bytes"
 
 // ScanAnswer reads a server's message, or an array of them, leniently: it is
 // already executed, so it is described and never refused. It tolerates what
-// the strict scan refuses as long as the members of the message itself can be
-// told apart: duplicate names and odd numbers inside, any depth, unpaired
-// surrogates. A repeated member of the message counts with its last value, as
-// most clients read it. An error says what could not be read; messages that
-// could be are returned all the same. It does not allocate beyond dst and
-// uses constant stack.
+// the strict scan refuses as long as a client's parser reads on: duplicate
+// names and numbers of any size, any depth, unpaired surrogates, bytes that
+// are no UTF-8, a byte order mark. A repeated member of the message counts
+// with its last value, as most clients read it. What is no JSON at all, as a
+// NaN or a line break in a string, is an error, since the client cannot read
+// it either; so is an array of more than MaxBatch messages. Messages before
+// an error are returned all the same. It does not allocate beyond dst, except
+// for names with escapes and for values nested over 64 deep, and its stack is
+// constant.
 func ScanAnswer(body []byte, dst []Message) (msgs []Message, batch bool, err *ScanError) {
 	msgs = dst[:0]
 	a := answerScanner{b: body}
@@ -17,10 +20,7 @@ func ScanAnswer(body []byte, dst []Message) (msgs []Message, batch bool, err *Sc
 		a.i = 3
 	}
 	a.space()
-	if a.i >= len(body) {
-		return msgs, false, parseError("grammar")
-	}
-	switch body[a.i] {
+	switch a.peek() {
 	case '{':
 		var m Message
 		if !a.message(&m) {
@@ -28,26 +28,12 @@ func ScanAnswer(body []byte, dst []Message) (msgs []Message, batch bool, err *Sc
 		}
 		msgs = append(msgs, m)
 	case '[':
+		if msgs, err = a.batch(msgs); err != nil {
+			return msgs, true, err
+		}
 		batch = true
-		a.i++
-		for {
-			a.space()
-			var m Message
-			if a.i >= len(body) || body[a.i] != '{' || !a.message(&m) {
-				return msgs, true, parseError("grammar")
-			}
-			msgs = append(msgs, m)
-			a.space()
-			if a.i < len(body) && body[a.i] == ',' {
-				a.i++
-				continue
-			}
-			break
-		}
-		if a.i >= len(body) || body[a.i] != ']' {
-			return msgs, true, parseError("grammar")
-		}
-		a.i++
+	case 0:
+		return msgs, false, parseError("grammar")
 	default:
 		return msgs, false, parseError("no_object")
 	}
@@ -58,18 +44,29 @@ func ScanAnswer(body []byte, dst []Message) (msgs []Message, batch bool, err *Sc
 	return msgs, batch, err
 }
 
-type answerScanner struct {
-	b []byte
-	i int
-}
-
-func (a *answerScanner) space() {
-	for a.i < len(a.b) {
-		switch a.b[a.i] {
-		case ' ', '\t', '\n', '\r':
+func (a *answerScanner) batch(msgs []Message) ([]Message, *ScanError) {
+	for n := 0; ; n++ {
+		a.i++
+		a.space()
+		if a.peek() != '{' {
+			return msgs, parseError("no_object")
+		}
+		if n == MaxBatch {
+			return msgs, invalidError("batch_size")
+		}
+		var m Message
+		if !a.message(&m) {
+			return msgs, parseError("grammar")
+		}
+		msgs = append(msgs, m)
+		a.space()
+		switch a.peek() {
+		case ',':
+		case ']':
 			a.i++
+			return msgs, nil
 		default:
-			return
+			return msgs, parseError("grammar")
 		}
 	}
 }
@@ -80,133 +77,8 @@ func (a *answerScanner) message(m *Message) bool {
 		return false
 	}
 	m.Whole = Span{start, a.i}
-	for _, inner := range []struct {
-		p  place
-		at Span
-	}{{placeParams, m.Params}, {placeResult, m.Result}, {placeError, m.Error}} {
-		a.inner(inner.p, inner.at, m)
-	}
-	a.inner(placeMeta, m.Meta, m)
 	m.describe(a.b)
 	return true
-}
-
-// inner reads the members of an object that was passed over.
-func (a *answerScanner) inner(p place, at Span, m *Message) {
-	if at.Present() && a.b[at.Start] == '{' {
-		in := answerScanner{b: a.b[:at.End], i: at.Start}
-		in.members(p, m)
-	}
-}
-
-// members notes the members of the object at the read position and passes
-// over their values.
-func (a *answerScanner) members(p place, m *Message) bool {
-	a.i++
-	a.space()
-	if a.i < len(a.b) && a.b[a.i] == '}' {
-		a.i++
-		return true
-	}
-	for {
-		a.space()
-		if a.i >= len(a.b) || a.b[a.i] != '"' {
-			return false
-		}
-		start := a.i
-		if !a.str() {
-			return false
-		}
-		key := a.b[start+1 : a.i-1]
-		var decoded string
-		if bytes.IndexByte(key, '\\') >= 0 {
-			decoded = Text(a.b[start:a.i])
-			key = []byte(decoded)
-		}
-		a.space()
-		if a.i >= len(a.b) || a.b[a.i] != ':' {
-			return false
-		}
-		a.i++
-		a.space()
-		at := a.i
-		if !a.skip() {
-			return false
-		}
-		m.note(p, key, Span{at, a.i}, a.b)
-		a.space()
-		if a.i >= len(a.b) {
-			return false
-		}
-		c := a.b[a.i]
-		a.i++
-		if c == '}' {
-			return true
-		}
-		if c != ',' {
-			return false
-		}
-	}
-}
-
-// str passes over a string: up to the next quote that no backslash escapes.
-func (a *answerScanner) str() bool {
-	for i := a.i + 1; ; {
-		n := bytes.IndexByte(a.b[i:], '"')
-		if n < 0 {
-			return false
-		}
-		end := i + n
-		slashes := 0
-		for end-1-slashes > a.i && a.b[end-1-slashes] == '\\' {
-			slashes++
-		}
-		if slashes%2 == 0 {
-			a.i = end + 1
-			return true
-		}
-		i = end + 1
-	}
-}
-
-// skip passes over any value by its brackets alone.
-func (a *answerScanner) skip() bool {
-	if a.i >= len(a.b) {
-		return false
-	}
-	start := a.i
-	switch a.b[a.i] {
-	case '"':
-		return a.str()
-	case '{', '[':
-	default:
-		for a.i < len(a.b) {
-			switch a.b[a.i] {
-			case ',', '}', ']', ' ', '\t', '\n', '\r':
-				return a.i > start
-			}
-			a.i++
-		}
-		return true
-	}
-	for depth := 0; a.i < len(a.b); {
-		switch a.b[a.i] {
-		case '"':
-			if !a.str() {
-				return false
-			}
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth--; depth == 0 {
-				a.i++
-				return true
-			}
-		}
-		a.i++
-	}
-	return false
 }
 
 // describe says what an answer is. A message that is a request and an answer
@@ -220,14 +92,17 @@ func (m *Message) describe(b []byte) {
 		m.IDType = IDString
 	case token[0] == 'n':
 		m.IDType = IDNull
-	default:
+	case token[0] == '-' || token[0] >= '0' && token[0] <= '9':
 		m.IDType = IDNumber
+	default:
+		// true, {} or []: no answer can be told by it.
+		m.IDType = IDNone
 	}
 	answer := m.Result.Present() || m.Error.Present()
 	switch {
 	case m.Method.Present() && answer, m.Method.Present() && b[m.Method.Start] != '"':
 		m.Kind = KindInvalid
-	case m.Method.Present() && m.IDType != IDNone:
+	case m.Method.Present() && m.ID.Present():
 		m.Kind = KindRequest
 	case m.Method.Present():
 		m.Kind = KindNotification

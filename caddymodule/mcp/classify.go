@@ -1,6 +1,8 @@
 package mcp
 
 import (
+	"bytes"
+	"math"
 	"strconv"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog/canon"
@@ -84,6 +86,25 @@ func (m *Message) note(p place, key []byte, at Span, b []byte) {
 		case "protocolVersion":
 			m.ProtocolVersion = at
 		}
+	}
+}
+
+// forget drops what was noted in a place: a member of that name is about to be
+// read again, and the last one counts.
+func (m *Message) forget(p place) {
+	switch p {
+	case placeParams:
+		m.Meta, m.Arguments, m.CancelledID = Span{}, Span{}, Span{}
+		m.f = fields{jsonrpc: m.f.jsonrpc}
+		m.forget(placeMeta)
+	case placeMeta:
+		m.ProtocolVersion, m.TraceParent, m.ProgressToken, m.f.metaClient = Span{}, Span{}, Span{}, Span{}
+	case placeRef:
+		m.f.refName, m.f.refURI = Span{}, Span{}
+	case placeResult:
+		m.IsError, m.ResultType, m.ProtocolVersion = false, Span{}, Span{}
+	case placeError:
+		m.ErrorCode = Span{}
 	}
 }
 
@@ -173,6 +194,10 @@ func (m *Message) nameOperation(b []byte) (why string) {
 	if params := m.Params.Of(b); params != nil && params[0] != '{' && (known || params[0] != '[') {
 		return "params"
 	}
+	if known && info.NameParam == "ref" && m.f.refName.Present() && m.f.refURI.Present() {
+		// A prompt or a resource: which one, only the server decides.
+		return "name"
+	}
 	m.Name = m.nameFor(info, known)
 	if m.Name.Present() && b[m.Name.Start] != '"' {
 		if known && info.NameParam != "" {
@@ -246,11 +271,16 @@ func textBytes(token []byte) []byte {
 }
 
 // DecodeID is the text under which records keep an id: the decoded string, the
-// raw number token, or "" for null and none.
+// raw number token, or "" for null and none. A string that cannot be decoded,
+// which only an answer may hold, is kept as its token in valid UTF-8.
 func DecodeID(token []byte, t IDType) string {
 	switch t {
 	case IDString:
-		return Text(token)
+		text, ok := canon.Unquote(nil, token)
+		if !ok {
+			text = bytes.ToValidUTF8(token, []byte("\ufffd"))
+		}
+		return string(text)
 	case IDNumber:
 		return string(token)
 	default:
@@ -258,18 +288,22 @@ func DecodeID(token []byte, t IDType) string {
 	}
 }
 
-// IDKey is an id as answers are matched by it. 1 and "1" differ. Integers are
-// compared by their double value, because common servers return a larger one
-// rounded.
+// IDKey is an id as answers are matched by it. 1 and "1" differ, and so do 1
+// and 1.0. Integers are compared by their double value, because common peers
+// return a large one rounded or, from 1e21 on, with an exponent.
 func IDKey(token []byte, t IDType) string {
 	switch t {
 	case IDString:
-		return "s" + Text(token)
+		if text, ok := canon.Unquote(nil, token); ok {
+			return "s" + string(text)
+		}
+		return "x" + string(token)
 	case IDNumber:
-		if isInteger(token) && len(token) > 15 {
-			if f, err := strconv.ParseFloat(string(token), 64); err == nil {
-				return "n" + strconv.FormatFloat(f, 'f', -1, 64)
-			}
+		if number, ok := bigInteger(token); ok {
+			return "n" + number
+		}
+		if string(token) == "-0" {
+			return "n0"
 		}
 		return "n" + string(token)
 	case IDNull:
@@ -277,4 +311,21 @@ func IDKey(token []byte, t IDType) string {
 	default:
 		return ""
 	}
+}
+
+// exactDigits is how many digits every double holds exactly.
+const exactDigits = 15
+
+// bigInteger writes an integer that a double may not hold as the double that
+// JavaScript and others read it as.
+func bigInteger(token []byte) (string, bool) {
+	integer := isInteger(token)
+	if integer && len(token) <= exactDigits {
+		return "", false
+	}
+	f, err := strconv.ParseFloat(string(token), 64)
+	if err != nil || !integer && math.Abs(f) < 1e21 {
+		return "", false
+	}
+	return strconv.FormatFloat(f, 'f', -1, 64), true
 }

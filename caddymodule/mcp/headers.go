@@ -48,25 +48,40 @@ func badRequest(why, header string) *HeaderFault {
 var singletons = []string{headerVersion, headerMethod, headerName, headerSession}
 
 // CheckConnection refuses a Connection header that nominates a header which
-// carries meaning or identity: proxies drop what it names, so that the server
-// would see another request than the one that was judged. It also refuses a
-// second value of a header that may stand only once.
+// carries meaning or identity: proxies drop what it names (RFC 9110 section
+// 7.6.1), so that the server would see another request than the one that was
+// judged. It also refuses a second value of a header that may stand only once.
 func CheckConnection(h http.Header) *HeaderFault {
-	for _, line := range h.Values("Connection") {
+	for _, line := range h["Connection"] {
 		for nominated := range strings.SplitSeq(line, ",") {
-			name := strings.ToLower(strings.TrimSpace(nominated))
-			if strings.HasPrefix(name, "mcp-") || strings.HasPrefix(name, "x-") || name == "authorization" ||
-				name == "content-type" || name == "host" || name == "origin" || name == "last-event-id" {
+			if endToEnd(strings.ToLower(strings.TrimSpace(nominated))) {
 				return badRequest("connection_nominates", "Connection")
 			}
 		}
 	}
 	for _, name := range singletons {
-		if len(h.Values(name)) > 1 {
+		if len(h[name]) > 1 {
 			return badRequest("repeated_header", name)
 		}
 	}
 	return nil
+}
+
+// endToEnd reports whether a header, in lower case, must reach the server if
+// the client sent it: what identifies the caller, the message or its coding.
+// Identity headers have no fixed names; x-*, remote-* and cf-* cover those in
+// use.
+func endToEnd(name string) bool {
+	for _, prefix := range []string{"mcp-", "x-", "remote-", "cf-", "content-"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	switch name {
+	case "authorization", "dpop", "cookie", "forwarded", "host", "origin", "accept", "last-event-id":
+		return true
+	}
+	return false
 }
 
 // CheckContent accepts application/json in UTF-8 without a content coding.
@@ -74,12 +89,12 @@ func CheckContent(h http.Header) *HeaderFault {
 	fault := func(why, header string) *HeaderFault {
 		return &HeaderFault{Status: http.StatusUnsupportedMediaType, Code: CodeInvalidRequest, Why: why, Header: header}
 	}
-	for _, coding := range h.Values("Content-Encoding") {
+	for _, coding := range h["Content-Encoding"] {
 		if !strings.EqualFold(strings.TrimSpace(coding), "identity") {
 			return fault("content_encoding", "Content-Encoding")
 		}
 	}
-	types := h.Values("Content-Type")
+	types := h["Content-Type"]
 	if len(types) != 1 {
 		return fault("content_type", "Content-Type")
 	}
@@ -94,8 +109,10 @@ func CheckContent(h http.Header) *HeaderFault {
 }
 
 // CheckHeaders compares the mirrored headers with the message. In revision
-// 2026-07-28 they are required (SEP-2243); before, one that is absent is no
-// mismatch, and one that is there must agree.
+// 2026-07-28 a request must have them (SEP-2243); before, one that is absent is
+// no mismatch, and one that is there must agree. A notification need not have
+// them in any revision. What Mcp-Name mirrors in an unknown method is the
+// extension's business. h must hold canonical names, as net/http makes them.
 func CheckHeaders(h http.Header, m *Message, body []byte, revision string) *HeaderFault {
 	modern := Modern(revision)
 	mismatch := func(why, header, want, got string) *HeaderFault {
@@ -131,7 +148,7 @@ func CheckHeaders(h http.Header, m *Message, body []byte, revision string) *Head
 	}
 	name := Text(m.Name.Of(body))
 	got, present = single(h, headerName)
-	if present {
+	if _, known := methods[method]; present && known {
 		decoded, ok := DecodeHeaderValue(got)
 		if !ok {
 			return mismatch("header_sentinel", headerName, "", "")
@@ -139,7 +156,7 @@ func CheckHeaders(h http.Header, m *Message, body []byte, revision string) *Head
 		if decoded != name {
 			return mismatch("header_mismatch", headerName, name, decoded)
 		}
-	} else if modern && mirrorsName(method) && m.Name.Present() {
+	} else if !present && modern && mirrorsName(method) && m.Name.Present() {
 		return mismatch("header_missing", headerName, name, "")
 	}
 	return nil
@@ -155,7 +172,7 @@ func mirrorsName(method string) bool {
 }
 
 func single(h http.Header, name string) (string, bool) {
-	values := h.Values(name)
+	values := h[name]
 	if len(values) == 0 {
 		return "", false
 	}

@@ -18,9 +18,13 @@ func Modern(revision string) bool {
 // Revision classifies one message: initialize is what it asks for; else the
 // body's _meta decides, then the header, then what the session negotiated.
 // Without any of them it is 2025-03-26, the last revision without a header.
-// If header and body disagree and one is modern, the message is modern.
+// If header and body disagree and one is modern, the message is modern. An
+// answer states no version: what its result says is the caller's content.
 func Revision(m *Message, body []byte, header, session string) string {
-	stated := Text(m.ProtocolVersion.Of(body))
+	stated := ""
+	if m.Kind == KindRequest || m.Kind == KindNotification {
+		stated = Text(m.ProtocolVersion.Of(body))
+	}
 	switch {
 	case m.Kind == KindRequest && Text(m.Method.Of(body)) == methodInitialize:
 		if stated != "" && !Modern(stated) {

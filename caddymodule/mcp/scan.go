@@ -21,6 +21,10 @@ const (
 	MaxKeys  = canon.MaxKeys
 )
 
+// MaxBatch bounds the messages of a batch, since a Message takes many times
+// the bytes of the shortest text it is read from.
+const MaxBatch = 1024
+
 // ScanError says why a body is refused.
 type ScanError struct {
 	Code    int    // CodeParseError or CodeInvalidRequest
@@ -44,12 +48,21 @@ func invalidError(why string) *ScanError { return &ScanError{Code: CodeInvalidRe
 // the steady state, and appends one Message to dst[:0], or one per element of
 // a batch. Anything two parsers could read differently is an error, and so is
 // a shape that is no JSON-RPC 2.0 message. On an error the messages read so
-// far are returned for the record; they must not be forwarded.
+// far are returned for the record; they must not be forwarded. The spans point
+// into body, which must not change while they are used.
 func Scan(body []byte, dst []Message) (msgs []Message, batch bool, err *ScanError) {
 	s := scanners.Get().(*scanner)
-	defer scanners.Put(s)
 	s.reset(body)
-	msgs = dst[:0]
+	msgs, batch, err = s.scan(dst[:0])
+	s.put()
+	if err != nil && err.ID == nil && !batch {
+		err.ID = onlyID(body)
+	}
+	return msgs, batch, err
+}
+
+func (s *scanner) scan(msgs []Message) ([]Message, bool, *ScanError) {
+	body := s.b
 	if bytes.HasPrefix(body, []byte("\xef\xbb\xbf")) {
 		return msgs, false, parseError("bom")
 	}
@@ -84,6 +97,9 @@ func (s *scanner) batch(msgs []Message) ([]Message, bool, *ScanError) {
 		return msgs, true, invalidError("empty_batch")
 	}
 	for n := 0; ; n++ {
+		if n == MaxBatch {
+			return msgs, true, invalidError("batch_size")
+		}
 		s.space()
 		var m Message
 		if err := s.message(&m); err != nil {
@@ -134,4 +150,20 @@ var scanners = sync.Pool{New: func() any { return new(scanner) }}
 func (s *scanner) reset(b []byte) {
 	s.b, s.i, s.depth = b, 0, 0
 	s.names, s.arena = s.names[:0], s.arena[:0]
+}
+
+// keepScratch is the largest scratch space, in bytes or names, that is kept
+// for the next scan.
+const keepScratch = 64 << 10
+
+// put gives the scanner back without the body it read.
+func (s *scanner) put() {
+	s.b = nil
+	if cap(s.arena) > keepScratch {
+		s.arena = nil
+	}
+	if cap(s.names) > keepScratch {
+		s.names = nil
+	}
+	scanners.Put(s)
 }

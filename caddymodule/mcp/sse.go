@@ -5,24 +5,33 @@ import "bytes"
 // SSEEvent is one dispatched event. Data is valid only during the call that
 // hands it over.
 type SSEEvent struct {
-	Name      string
+	Name      string // at most 4 KiB, like ID
 	ID        string
 	HasID     bool   // the event has an id field, perhaps an empty one
 	Data      []byte // the data lines joined by LF
 	DataLen   int64  // also of what was cut
 	Truncated bool   // Data was longer than MaxEvent and is incomplete
+
+	// End is where the event ends in the stream, counted in bytes from its
+	// start: after the blank line. The event begins where the one before it
+	// ended. The LF of a CRLF that ends the blank line counts to the event
+	// after it, since it may come much later than the CR; alone it is a blank
+	// line, so that the bytes of an event may be left out.
+	End int64
 }
 
 // SSEParser follows a stream of server-sent events as it passes and never
 // changes a byte. It accepts the union of what clients accept: lines that end
 // in LF, CRLF or CR, a byte order mark, any event name, and a last event
 // without its blank line (WHATWG HTML section 9.2.6 is stricter in the last).
-// Memory is bounded by MaxEvent. It is not safe for concurrent use.
+// Memory is bounded by twice MaxEvent, time is linear. It is not safe for
+// concurrent use.
 type SSEParser struct {
 	// MaxEvent bounds the data of one event in bytes; more is counted only.
 	// 0 means 16 MiB.
 	MaxEvent int
 
+	read    int64  // bytes of the stream
 	line    []byte // the unfinished line, up to its bound
 	cut     int64  // bytes of the unfinished line that were not kept
 	sawCR   bool
@@ -49,34 +58,48 @@ func (p *SSEParser) max() int {
 // Feed reads the next bytes of the stream and hands over each event that they
 // complete. The data need not be kept after the call.
 func (p *SSEParser) Feed(b []byte, emit func(SSEEvent)) {
+	lf := -1 // how far the next LF is, if known: each is looked for only once
 	for len(b) > 0 {
 		if p.sawCR {
 			p.sawCR = false
 			if b[0] == '\n' {
-				b = b[1:]
+				p.read++
+				b, lf = b[1:], -1
 				continue
 			}
 		}
-		n := bytes.IndexByte(b, '\n')
-		if n < 0 {
-			n = len(b)
+		if lf < 0 {
+			if lf = bytes.IndexByte(b, '\n'); lf < 0 {
+				lf = len(b)
+			}
 		}
+		n := lf
 		if cr := bytes.IndexByte(b[:n], '\r'); cr >= 0 {
 			n = cr
 		}
 		if n == len(b) {
+			p.read += int64(n)
 			p.keep(b)
 			return
 		}
-		if len(p.line) == 0 && p.cut == 0 {
-			p.endLine(b[:n], 0, emit)
-		} else {
-			p.keep(b[:n])
-			p.endLine(p.line, p.cut, emit)
-			p.line, p.cut = p.line[:0], 0
-		}
+		p.read += int64(n) + 1
 		p.sawCR = b[n] == '\r'
-		b = b[n+1:]
+		p.finish(b[:n], emit)
+		b, lf = b[n+1:], lf-n-1
+	}
+}
+
+// finish ends a line with its last bytes.
+func (p *SSEParser) finish(last []byte, emit func(SSEEvent)) {
+	if len(p.line) == 0 && p.cut == 0 {
+		p.endLine(last, 0, emit)
+		return
+	}
+	p.keep(last)
+	p.endLine(p.line, p.cut, emit)
+	p.line, p.cut = p.line[:0], 0
+	if cap(p.line) > keepData {
+		p.line = nil
 	}
 }
 
@@ -84,8 +107,7 @@ func (p *SSEParser) Feed(b []byte, emit func(SSEEvent)) {
 // too, since some clients dispatch it.
 func (p *SSEParser) Close(emit func(SSEEvent)) {
 	if len(p.line) > 0 || p.cut > 0 {
-		p.endLine(p.line, p.cut, emit)
-		p.line, p.cut = nil, 0
+		p.finish(nil, emit)
 	}
 	p.dispatch(emit)
 }
@@ -105,6 +127,9 @@ func (p *SSEParser) keep(b []byte) {
 	p.line = append(p.line, b...)
 }
 
+// maxField bounds an event's name and id, which are kept beside its data.
+const maxField = 4 << 10
+
 func (p *SSEParser) endLine(line []byte, cut int64, emit func(SSEEvent)) {
 	if !p.started {
 		p.started = true
@@ -120,9 +145,9 @@ func (p *SSEParser) endLine(line []byte, cut int64, emit func(SSEEvent)) {
 	case "data":
 		p.addData(value, cut)
 	case "event":
-		p.name = string(value)
+		p.name = string(value[:min(len(value), maxField)])
 	case "id":
-		p.id, p.hasID = string(value), true
+		p.id, p.hasID = string(value[:min(len(value), maxField)]), true
 	}
 }
 
@@ -145,12 +170,13 @@ func (p *SSEParser) addData(value []byte, cut int64) {
 	p.data = append(p.data, value...)
 }
 
-// keepData is the largest data buffer that is kept for the next event.
+// keepData is the largest buffer that is kept for the next event: streams may
+// be idle for hours.
 const keepData = 64 << 10
 
 func (p *SSEParser) dispatch(emit func(SSEEvent)) {
 	if p.hasData || p.hasID || p.name != "" {
-		emit(SSEEvent{Name: p.name, ID: p.id, HasID: p.hasID, Data: p.data, DataLen: p.dataLen, Truncated: p.trunc})
+		emit(SSEEvent{Name: p.name, ID: p.id, HasID: p.hasID, Data: p.data, DataLen: p.dataLen, Truncated: p.trunc, End: p.read})
 	}
 	if cap(p.data) > keepData {
 		p.data = nil

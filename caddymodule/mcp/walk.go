@@ -21,6 +21,7 @@ const (
 	placeTask
 	placeNotifications
 	placeInputResponses
+	placeInputResponse
 	placeError
 	placeResult
 )
@@ -41,7 +42,8 @@ var protocolNames = [...][]string{
 		"taskIds"},
 	placeError:          {"code", "message", "data"},
 	placeResult:         {"action", "content", "isError", "structuredContent"},
-	placeInputResponses: nil,
+	placeInputResponses: nil, // the names are the server's own
+	placeInputResponse:  {"action", "content", "role", "roots"},
 	placeOther:          nil,
 }
 
@@ -324,6 +326,8 @@ func innerPlace(p place, key []byte) place {
 		case "inputResponses":
 			return placeInputResponses
 		}
+	case placeInputResponses:
+		return placeInputResponse
 	}
 	return placeOther
 }

@@ -1,6 +1,7 @@
-// Package policy decides whether an MCP call is allowed. It is pure: what
-// becomes of a denied call, in enforce or observe mode, is the handler's
-// business.
+// Package policy decides whether an MCP call is allowed. It is pure, and it
+// knows no modes: a decision is the same whether the handler enforces it or
+// only observes, so that a policy that was tried in observe mode decides the
+// same when it is enforced.
 //
 // Rules are tried in order and the first match decides; if none matches, the
 // default action does. A rule matches if each of its selectors does; a
@@ -24,11 +25,13 @@ type Rule struct {
 	Reason  string   // for the record
 }
 
-// Config is a policy as written.
+// Config is a policy as written. The default action and the rules apply to
+// every message of a client that has a method, initialize, the lists and
+// notifications too, unless ToolsOnly is set.
 type Config struct {
-	DefaultDeny bool
-	Rules       []Rule
-	ToolsOnly   bool // scope tools_only: only tools/call is judged
+	DefaultDeny bool   // what happens if no rule matches
+	Rules       []Rule // in order; the first that matches decides
+	ToolsOnly   bool   // scope tools_only: only tools/call is judged
 }
 
 // Call is what is judged, with decoded names.
@@ -47,7 +50,8 @@ type Decision struct {
 	InScope bool // false: not judged, so allowed
 }
 
-// Policy is a compiled Config. It is immutable and safe for concurrent use.
+// Policy is a compiled Config. It is immutable and safe for concurrent use. The
+// zero Policy allows everything and has no digest.
 type Policy struct {
 	cfg    Config
 	digest string
@@ -65,14 +69,22 @@ func New(cfg Config) (*Policy, error) {
 		case slices.Contains(r.Methods, "") || slices.Contains(r.Tools, ""):
 			return nil, fmt.Errorf("rule %q has an empty method or tool; remove it", r.ID)
 		}
-		if len(r.Tools) > 0 && len(r.Methods) > 0 && !slices.Contains(r.Methods, toolsCall) {
-			return nil, fmt.Errorf("rule %q can never match: only %s has a tool, and its methods do not list it", r.ID, toolsCall)
+		if len(r.Methods) > 0 && !slices.Contains(r.Methods, toolsCall) {
+			switch {
+			case len(r.Tools) > 0:
+				return nil, fmt.Errorf("rule %q can never match: only %s has a tool, and its methods do not list it", r.ID, toolsCall)
+			case cfg.ToolsOnly:
+				return nil, fmt.Errorf("rule %q can never match: scope tools_only judges only %s, and its methods do not list it; add it or use scope all_operations", r.ID, toolsCall)
+			}
 		}
 		seen[r.ID] = true
 	}
-	p := &Policy{cfg: cfg}
+	p := &Policy{cfg: cfg, digest: digest(cfg)}
 	p.cfg.Rules = slices.Clone(cfg.Rules)
-	p.digest = digest(cfg)
+	for i := range p.cfg.Rules {
+		r := &p.cfg.Rules[i]
+		r.Methods, r.Tools = slices.Clone(r.Methods), slices.Clone(r.Tools)
+	}
 	return p, nil
 }
 

@@ -50,6 +50,10 @@ func TestScopeToolsOnlyJudgesNothingElse(t *testing.T) {
 }
 
 func TestMistakesNameTheRule(t *testing.T) {
+	_, err := policy.New(policy.Config{ToolsOnly: true, Rules: []policy.Rule{{ID: "D", Methods: []string{"tools/list"}}}})
+	if err == nil || !strings.Contains(err.Error(), `"D" can never match`) {
+		t.Errorf("%v, want a rule that can never match in scope tools_only", err)
+	}
 	for want, rules := range map[string][]policy.Rule{
 		"rule 1":     {{}},
 		`"A" is giv`: {{ID: "A"}, {ID: "A"}},
@@ -59,6 +63,25 @@ func TestMistakesNameTheRule(t *testing.T) {
 		if _, err := policy.New(policy.Config{Rules: rules}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
+	}
+}
+
+func TestTheZeroPolicyAllowsEverything(t *testing.T) {
+	var p policy.Policy
+	if d := p.Decide(policy.Call{Method: "tools/call", Tool: "x", HasTool: true}); !d.Allow || d.RuleID != "" {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestAPolicyDoesNotFollowLaterChangesOfItsConfig(t *testing.T) {
+	tools := []string{"read_file"}
+	p, err := policy.New(policy.Config{DefaultDeny: true, Rules: []policy.Rule{{ID: "A", Allow: true, Tools: tools}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools[0] = "delete_file"
+	if d := p.Decide(policy.Call{Method: "tools/call", Tool: "delete_file", HasTool: true}); d.Allow {
+		t.Errorf("%+v", d)
 	}
 }
 
@@ -95,10 +118,10 @@ func TestDecisionsEqualThoseOfANaiveEvaluator(t *testing.T) {
 		return out
 	}
 	for n := range 2000 {
-		cfg := policy.Config{DefaultDeny: rng.IntN(2) == 0}
+		cfg := policy.Config{DefaultDeny: rng.IntN(2) == 0, ToolsOnly: rng.IntN(3) == 0}
 		for i := range rng.IntN(5) {
 			r := policy.Rule{ID: fmt.Sprint(i), Allow: rng.IntN(2) == 0, Methods: pick(methods), Tools: pick(tools)}
-			if len(r.Tools) > 0 && len(r.Methods) > 0 {
+			if (len(r.Tools) > 0 || cfg.ToolsOnly) && len(r.Methods) > 0 {
 				r.Methods = append(r.Methods, "tools/call")
 			}
 			cfg.Rules = append(cfg.Rules, r)
@@ -123,6 +146,9 @@ func TestDecisionsEqualThoseOfANaiveEvaluator(t *testing.T) {
 }
 
 func naive(cfg policy.Config, c policy.Call) (bool, string) {
+	if cfg.ToolsOnly && c.Method != "tools/call" {
+		return true, ""
+	}
 	for _, r := range cfg.Rules {
 		match := true
 		if len(r.Methods) > 0 {
