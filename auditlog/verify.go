@@ -69,10 +69,8 @@ type VerifyOptions struct {
 	// checkpoint behind them. 0: any.
 	MaxUncheckpointed int
 	// MaxErasures is the number of erasures above which they count as
-	// tampering. Below 0: any number; 0 is no limit, too, unless
-	// LimitErasures is set.
-	MaxErasures   int
-	LimitErasures bool
+	// tampering. 0: any number; below 0: none is allowed.
+	MaxErasures int
 	// MaxLine is the longest line in bytes. 0: 32 MiB.
 	MaxLine int
 	// Jobs is the number of goroutines that hash. 0: GOMAXPROCS.

@@ -104,7 +104,10 @@ var single = map[string]bool{
 
 // add notes a finding. detail is only rendered for the first of a run.
 func (f *findings) add(kind string, at place, format string, args ...any) {
-	class := ClassOf(kind)
+	f.addAs(kind, ClassOf(kind), at, format, args...)
+}
+
+func (f *findings) addAs(kind, class string, at place, format string, args ...any) {
 	f.worst[strings.Index("TDIW", class)] = true
 	run := f.kinds[kind]
 	if run == nil {
