@@ -90,6 +90,9 @@ func (c *converter) put() {
 	if cap(c.spare) > keepScratch {
 		c.spare = nil
 	}
+	if cap(c.names) > keepScratch {
+		c.names = nil
+	}
 	converters.Put(c)
 }
 

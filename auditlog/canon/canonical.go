@@ -61,7 +61,7 @@ func (c *canonicalChecker) number() bool {
 	if simple {
 		return true
 	}
-	var buf [maxNumber]byte
+	var buf [32]byte
 	text, exact := appendNumber(buf[:0], token)
 	return exact && bytes.Equal(text, token)
 }

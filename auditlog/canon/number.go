@@ -2,6 +2,7 @@ package canon
 
 import (
 	"bytes"
+	"math"
 	"strconv"
 )
 
@@ -52,24 +53,44 @@ func numberLen(b []byte) (n int, simple bool) {
 
 func isDigit(b byte) bool { return b >= '0' && b <= '9' }
 
-// maxNumber bounds the tokens that are converted; no double has a shorter
-// decimal text than its 17 digits, so a longer significant part is never exact,
-// but leading and trailing zeros may pad it.
-const maxNumber = 400
+// maxDigits is how many significant digits the JCS text of a double has at
+// most; a token with more is never exact.
+const maxDigits = 17
+
+// maxExponent is beyond the power of ten of the last significant digit of any
+// double.
+const maxExponent = 400
 
 // appendNumber appends the JCS text of a number token. exact is false, and dst
 // unchanged, if that text is another decimal value or the value a negative zero.
 func appendNumber(dst, token []byte) (out []byte, exact bool) {
-	if len(token) > maxNumber {
+	var buf, same [maxDigits]byte
+	neg, digits, exp, ok := decimal(buf[:0], token)
+	switch {
+	case !ok:
 		return dst, false
+	case len(digits) == 0:
+		if neg {
+			return dst, false
+		}
+		return append(dst, '0'), true
 	}
-	f, err := strconv.ParseFloat(string(token), 64)
-	if err != nil || f == 0 && token[0] == '-' {
+	// The number in its shortest spelling: zeros may pad a token to any length.
+	var text [32]byte
+	short := text[:0]
+	if neg {
+		short = append(short, '-')
+	}
+	short = append(append(short, digits...), 'e')
+	short = strconv.AppendInt(short, exp, 10)
+	f, err := strconv.ParseFloat(string(short), 64)
+	if err != nil {
 		return dst, false
 	}
 	start := len(dst)
 	dst = appendDouble(dst, f)
-	if !sameDecimal(token, dst[start:]) {
+	_, sameDigits, sameExp, ok := decimal(same[:0], dst[start:])
+	if !ok || exp != sameExp || !bytes.Equal(digits, sameDigits) {
 		return dst[:start], false
 	}
 	return dst, true
@@ -127,41 +148,50 @@ func appendDouble(dst []byte, f float64) []byte {
 	return dst
 }
 
-// sameDecimal compares two number tokens as exact decimal values.
-func sameDecimal(a, b []byte) bool {
-	var bufA, bufB [maxNumber]byte
-	negA, digitsA, expA := decimal(bufA[:0], a)
-	negB, digitsB, expB := decimal(bufB[:0], b)
-	if len(digitsA) == 0 || len(digitsB) == 0 {
-		return len(digitsA) == len(digitsB)
-	}
-	return negA == negB && expA == expB && bytes.Equal(digitsA, digitsB)
-}
-
 // decimal splits a number token into its significant digits, without leading
-// and trailing zeros, and the power of ten of the last of them.
-func decimal(buf, token []byte) (neg bool, digits []byte, exp int64) {
+// and trailing zeros, and the power of ten of the last of them; zero has no
+// digits. ok is false if there are more than maxDigits or the power is beyond
+// that of any double.
+func decimal(digits, token []byte) (neg bool, _ []byte, exp int64, ok bool) {
 	if token[0] == '-' {
 		neg, token = true, token[1:]
 	}
 	if e := bytes.IndexAny(token, "eE"); e >= 0 {
-		// An exponent too long for an int64 cannot belong to a double.
+		// An exponent too long for an int64 becomes the largest, which no
+		// token is long enough to make up for.
 		exp, _ = strconv.ParseInt(string(token[e+1:]), 10, 64)
 		token = token[:e]
 	}
-	digits = buf
-	for i, b := range token {
-		if b == '.' {
-			exp -= int64(len(token) - i - 1)
+	zeros := 0      // since the last other digit
+	fraction := 0   // digits behind the point
+	behind := false // the point
+	for _, b := range token {
+		switch {
+		case b == '.':
+			behind = true
 			continue
-		}
-		if b != '0' || len(digits) > 0 {
+		case b == '0':
+			if len(digits) > 0 {
+				zeros++
+			}
+		case len(digits)+zeros >= maxDigits:
+			return neg, nil, 0, false
+		default:
+			for ; zeros > 0; zeros-- {
+				digits = append(digits, '0')
+			}
 			digits = append(digits, b)
 		}
+		if behind {
+			fraction++
+		}
 	}
-	for len(digits) > 0 && digits[len(digits)-1] == '0' {
-		digits = digits[:len(digits)-1]
-		exp++
+	if len(digits) == 0 {
+		return neg, digits, 0, true
 	}
-	return neg, digits, exp
+	if exp > math.MaxInt64/2 || exp < math.MinInt64/2 {
+		return neg, nil, 0, false
+	}
+	exp += int64(zeros) - int64(fraction)
+	return neg, digits, exp, exp >= -maxExponent && exp <= maxExponent
 }

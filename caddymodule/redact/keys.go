@@ -1,180 +1,85 @@
 package redact
 
 import (
-	"bytes"
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"strings"
-	"sync/atomic"
-	"unicode/utf8"
 )
 
-// defaultKeys are the key patterns without any edit. Words are separated by
-// underscores. Plurals are listed where they name secrets; "tokens" is not,
-// because it nearly always counts them (max_tokens, completion_tokens).
-var defaultKeys = []string{
-	"password", "token", "secret", "api_key", "apikey", "passwd", "bearer", "authorization", "cookie",
-	"private_key", "client_secret",
-	"passwords", "secrets", "api_keys", "cookies", "private_keys",
+// DefaultKeys returns the patterns of a profile without edits.
+func DefaultKeys() []string {
+	return []string{
+		"password", "token", "secret", "api_key", "apikey", "passwd",
+		"bearer", "authorization", "cookie", "private_key", "client_secret",
+	}
 }
 
-// exemptKeys are protocol members that look like secrets and are none.
-var exemptKeys = []string{"progressToken", "cursor", "nextCursor"}
-
-// schemaKeys hold JSON Schemas, whose property names say nothing of values.
-var schemaKeys = []string{"inputSchema", "outputSchema", "requestedSchema"}
-
-type keyVerdict uint8
-
-const (
-	keyPasses keyVerdict = iota
-	keyMatches
-	keyExempt // the value is not even searched
-)
-
-// keyPatterns decides about member names. A pattern matches whole words of a
-// name (dbPassword, db_password, X-Api-Key) and, since names are also written
-// glued, the end of one (dbpassword, accesstoken), but not its beginning
-// (secretary, tokenizer).
-type keyPatterns struct {
-	words     []string // "_api_key_"
-	glued     []string // "apikey"
-	fragments []string
-	seed      maphash.Seed
-	cache     [cacheSlots]atomic.Pointer[cachedKey]
+// pattern is one name to look for, in folded form.
+type pattern struct {
+	folded
+	fragment bool
 }
 
-// cacheSlots and cachedName bound the memory of remembered verdicts to about
-// 100 KiB: names repeat, and deciding about one takes longer than finding it.
-const (
-	cacheSlots = 1024
-	cachedName = 48
-)
-
-type cachedKey struct {
-	name    string
-	verdict keyVerdict
+// keyList is the list of patterns while it is edited.
+type keyList struct {
+	patterns   []pattern
+	exceptions map[string]bool
 }
 
-func newKeyPatterns(edits []string) (*keyPatterns, error) {
-	names := slices.Clone(defaultKeys)
-	k := &keyPatterns{seed: maphash.MakeSeed()}
+const fragmentPrefix = "fragment:"
+
+// editKeys applies edits to the default list.
+func editKeys(edits []string) (*keyList, error) {
+	l := &keyList{exceptions: map[string]bool{}}
+	for _, name := range DefaultKeys() {
+		l.add(pattern{folded: foldName(name)})
+	}
 	for _, e := range edits {
-		fragment, isFragment := strings.CutPrefix(e, "fragment:")
-		name := strings.Trim(normalise([]byte(strings.TrimPrefix(strings.TrimPrefix(e, "+"), "-"))), "_")
+		name, remove := strings.CutPrefix(e, "-")
+		if !remove {
+			name = strings.TrimPrefix(e, "+")
+		}
+		name, fragment := strings.CutPrefix(name, fragmentPrefix)
+		pat := pattern{folded: foldName(name), fragment: fragment}
 		switch {
-		case isFragment && fragment != "":
-			k.fragments = append(k.fragments, strings.ToLower(fragment))
-		case name == "" || isFragment:
-			return nil, fmt.Errorf("key pattern %q has no name; write +name, -name or fragment:name", e)
-		case strings.HasPrefix(e, "-"):
-			at := slices.Index(names, name)
-			if at < 0 {
-				return nil, fmt.Errorf("key pattern %q removes a name that is not in the list; the list is %s", e, strings.Join(names, " "))
-			}
-			names = slices.Delete(names, at, at+1)
+		case len(pat.text) == 0:
+			return nil, fmt.Errorf("key pattern %q names nothing; write name, +name, -name or %sname with at least one letter or digit", e, fragmentPrefix)
+		case !remove:
+			delete(l.exceptions, string(pat.text))
+			l.add(pat)
+		case l.remove(pat):
+		case fragment:
+			return nil, fmt.Errorf("key pattern %q removes a fragment that was not added before; leave it out", e)
 		default:
-			names = append(names, name)
+			l.exceptions[string(pat.text)] = true
 		}
 	}
-	for _, n := range names {
-		k.words = append(k.words, "_"+n+"_")
-		k.glued = append(k.glued, strings.ReplaceAll(n, "_", ""))
-	}
-	return k, nil
+	return l, nil
 }
 
-func (k *keyPatterns) match(name []byte) bool { return k.verdict(name) == keyMatches }
-
-func (k *keyPatterns) verdict(name []byte) keyVerdict {
-	if len(name) > cachedName {
-		return k.decide(name)
-	}
-	slot := &k.cache[maphash.Bytes(k.seed, name)%cacheSlots]
-	if c := slot.Load(); c != nil && c.name == string(name) {
-		return c.verdict
-	}
-	v := k.decide(name)
-	slot.Store(&cachedKey{string(name), v})
-	return v
+func (l *keyList) find(pat pattern) int {
+	return slices.IndexFunc(l.patterns, func(p pattern) bool {
+		return p.fragment == pat.fragment && string(p.text) == string(pat.text)
+	})
 }
 
-func (k *keyPatterns) decide(name []byte) keyVerdict {
-	switch {
-	case slices.Contains(exemptKeys, string(name)):
-		return keyPasses
-	case slices.Contains(schemaKeys, string(name)):
-		return keyExempt
+// add puts pat on the list. Two spellings of one name are one pattern, which
+// may be divided where either is: api_key finds apikey as well.
+func (l *keyList) add(pat pattern) {
+	i := l.find(pat)
+	if i < 0 {
+		l.patterns = append(l.patterns, pat)
+		return
 	}
-	lower := strings.ToLower(string(name))
-	for _, f := range k.fragments {
-		if strings.Contains(lower, f) {
-			return keyMatches
-		}
+	for k, begins := range pat.begins {
+		l.patterns[i].begins[k] = l.patterns[i].begins[k] || begins
 	}
-	text := normalise(name)
-	for i, w := range k.words {
-		if strings.Contains(text, w) || strings.Contains(text, k.glued[i]+"_") {
-			return keyMatches
-		}
-	}
-	return keyPasses
 }
 
-// normalise splits a name into lower-case words, each between underscores:
-// at separators, between lower and upper case, and around digits. Letters that
-// fold to ASCII (U+017F, U+212A) count as what they fold to.
-func normalise(name []byte) string {
-	if bytes.ContainsFunc(name, func(r rune) bool { return r >= utf8.RuneSelf }) {
-		name = bytes.Map(func(r rune) rune {
-			switch r {
-			case '\u017f':
-				return 's'
-			case '\u212a':
-				return 'k'
-			}
-			return r
-		}, name)
+func (l *keyList) remove(pat pattern) bool {
+	i := l.find(pat)
+	if i >= 0 {
+		l.patterns = slices.Delete(l.patterns, i, i+1)
 	}
-	out := make([]byte, 0, len(name)+8)
-	out = append(out, '_')
-	var last byte
-	for i, c := range name {
-		kind := class(c)
-		switch {
-		case kind == 0:
-			last = 0
-			if out[len(out)-1] != '_' {
-				out = append(out, '_')
-			}
-			continue
-		case last != 0 && kind != last && !(last == 'A' && kind == 'a'),
-			// The last capital of a run begins the next word: APIKey.
-			last == 'A' && kind == 'A' && i+1 < len(name) && class(name[i+1]) == 'a':
-			out = append(out, '_')
-		}
-		last = kind
-		if kind == 'A' {
-			c += 'a' - 'A'
-		}
-		out = append(out, c)
-	}
-	if out[len(out)-1] != '_' {
-		out = append(out, '_')
-	}
-	return string(out)
-}
-
-// class tells the kinds of characters apart between which a word may end.
-func class(c byte) byte {
-	switch {
-	case c >= 'a' && c <= 'z', c >= utf8.RuneSelf:
-		return 'a'
-	case c >= 'A' && c <= 'Z':
-		return 'A'
-	case c >= '0' && c <= '9':
-		return '0'
-	}
-	return 0
+	return i >= 0
 }
