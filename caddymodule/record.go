@@ -28,8 +28,23 @@ func (x *exchange) message(m *mcp.Message) auditlog.Message {
 	}
 	if m != nil {
 		describe(&base, m, x.body)
+		base.ClientInfo = x.clientInfo(m.ClientInfo.Of(x.body))
 	}
 	return base
+}
+
+// clientInfo is what a record keeps of what the client says of itself:
+// redacted like a payload, and nothing at all if it is too long to be a name.
+func (x *exchange) clientInfo(raw []byte) []byte {
+	p := x.payload(raw, refusalCapture)
+	switch {
+	case p.Withheld != "" || len(raw) > refusalCapture:
+		return nil
+	case p.Redacted != nil:
+		return p.Redacted
+	default:
+		return raw
+	}
 }
 
 // describe fills in what one message says of itself.
@@ -43,7 +58,6 @@ func describe(base *auditlog.Message, m *mcp.Message, body []byte) {
 		base.RequestID = mcp.DecodeID(m.ID.Of(body), m.IDType)
 		base.RequestIDType = idTypeName(m.IDType)
 	}
-	base.ClientInfo = m.ClientInfo.Of(body)
 	if m.TraceParent.Present() {
 		base.TraceParent = mcp.Text(m.TraceParent.Of(body))
 	}
@@ -83,12 +97,18 @@ func (x *exchange) payload(raw []byte, limit int) auditlog.Payload {
 	}
 	out, changed, err := x.h.redact.Redact(raw)
 	switch {
-	case err != nil && canon.Check(raw) == canon.None:
+	case err != nil && storedInFull(canon.Check(raw)):
 		p.Withheld = "redaction"
 	case err == nil && changed:
 		p.Redacted = out
 	}
 	return p
+}
+
+// storedInFull reports whether the log keeps all bytes of a payload with this
+// violation, or none, so that one which cannot be redacted must be withheld.
+func storedInFull(v canon.Violation) bool {
+	return v == canon.None || v == canon.Depth || v == canon.Keys
 }
 
 // resultOf is the outcome that an answer states.
