@@ -65,6 +65,8 @@ type Reader struct {
 	max   int
 	long  []byte
 	lines int
+	// consumed counts whole lines; partial, the bytes of the one that is read.
+	consumed, partial int64
 }
 
 // ErrLineTooLong is returned by Reader.Next for a line beyond the limit; the
@@ -84,12 +86,16 @@ func NewReader(r io.Reader, max int) *Reader {
 // returned.
 func (r *Reader) Next() ([]byte, error) {
 	r.long = r.long[:0]
+	r.partial = 0
 	tooLong := false
 	for {
 		part, err := r.r.ReadSlice('\n')
+		if r.partial += int64(len(part)); err == nil {
+			r.consumed += r.partial
+			r.lines++
+		}
 		switch {
 		case err == nil && len(r.long) == 0 && !tooLong:
-			r.lines++
 			return part[:len(part)-1], nil
 		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
 			return nil, err
@@ -101,7 +107,6 @@ func (r *Reader) Next() ([]byte, error) {
 		if err != nil {
 			continue
 		}
-		r.lines++
 		if tooLong {
 			return nil, fmt.Errorf("line %d: %w", r.lines, ErrLineTooLong)
 		}
@@ -111,3 +116,6 @@ func (r *Reader) Next() ([]byte, error) {
 
 // Lines is the number of lines read so far.
 func (r *Reader) Lines() int { return r.lines }
+
+// Consumed is the number of bytes of the lines read so far, their LFs included.
+func (r *Reader) Consumed() int64 { return r.consumed }

@@ -56,9 +56,9 @@ type VerifyOptions struct {
 	Origin string
 	// Anchors are checkpoints kept where the log's writer cannot change them.
 	Anchors []Anchor
-	// Beside is the checkpoint file that lies beside the log. It is checked as
-	// an anchor is, but protects against nobody who can write to the log.
-	Beside *Anchor
+	// Beside are the checkpoint files that lie beside the log. They are checked
+	// as anchors are, but protect against nobody who can write to the log.
+	Beside []Anchor
 	// Closed demands that the last file ends with segment_end.
 	Closed bool
 	// Strict checks the exact form of every body, and makes warnings count.

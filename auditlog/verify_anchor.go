@@ -23,8 +23,8 @@ func (j *judge) readAnchors() {
 	for _, a := range j.opts.Anchors {
 		j.readAnchor(a, true)
 	}
-	if j.opts.Beside != nil {
-		j.readAnchor(*j.opts.Beside, false)
+	for _, a := range j.opts.Beside {
+		j.readAnchor(a, false)
 	}
 }
 

@@ -1,0 +1,262 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+)
+
+// verifyFlags are the options of verify.
+type verifyFlags struct {
+	format   string
+	keys     string
+	pub      string
+	origin   string
+	keyID    string
+	anchors  []string
+	require  string
+	maxLine  byteSize
+	erasures int
+	opts     auditlog.VerifyOptions
+	json     bool
+}
+
+func verifyCommand() *cobra.Command {
+	f := verifyFlags{maxLine: auditlog.MaxLine, erasures: -1}
+	cmd := &cobra.Command{
+		Use:   "verify [PATH… | FOLDER]",
+		Short: "Check that a log is what was written, and say what nothing protects",
+		Long: `verify reads a log from its first record to its last and checks every byte of
+it: each record's hash, its place, the chain, the MAC, the signed checkpoints,
+and that each operation has its outcome. It names each fault with its file, line
+and record, and goes on behind it.
+
+Several PATHs are the files of one log, oldest first. A FOLDER is searched for
+logs and their closed segments. The log may be in use.
+
+Keys. MACs are checked with the key file of --keys, else with the secret in the
+environment variable MCP_AUDIT_SIGNING_SECRET (or AUDIT_SECRET), else with
+keys.json beside the log. With --pub alone, MACs are not checked: the chain and
+the signed checkpoints are, which is what a third party can do.
+
+Anchors. Who can write to a log's folder can cut the log's end, and nothing in
+the folder tells. An anchor is a checkpoint (the file LOG.checkpoint, or what
+` + "`mcp-audit checkpoint`" + ` prints) that was kept somewhere else; give it with
+--anchor. The output always says which records no anchor covers.
+
+Exit code: 0 clean; 1 tampered with (with --strict, also warnings); 2 usage, or
+not readable; 3 cannot be judged in full, for example no key or a torn end; 4
+differs from an anchor. With several, the first of 2, 1, 4, 3.`,
+		Example: `  mcp-audit verify
+  mcp-audit verify /var/lib/mcp-audit/audit.jsonl --anchor /mnt/worm/audit.checkpoint
+  mcp-audit verify received.jsonl --pub "$(cat gateway.vkey)"
+  mcp-audit verify /var/lib/mcp-audit --closed --json`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.format, "format", "auto", "format of the log: auto or jsonl")
+	flags.StringVar(&f.keys, "keys", "", "key `file` (a JWK set) with the MAC keys")
+	flags.StringVar(&f.pub, "pub", "", "public key (`vkey`, as pubkey prints it) that checkpoints must be signed with")
+	flags.StringVar(&f.origin, "origin", "", "expected origin of the log, `name` or name/iN")
+	flags.StringVar(&f.keyID, "key-id", "", "the only key `id` that the secret is used for")
+	flags.StringArrayVar(&f.anchors, "anchor", nil, "`file` with a checkpoint that was kept elsewhere; may be repeated")
+	flags.StringArrayVar(&f.anchors, "checkpoint", nil, "the same as --anchor")
+	flags.StringVar(&f.require, "require", "", "refuse records of formats older than `v3` or v2")
+	flags.Bool("require-integrity-v2", false, "the same as --require v2")
+	flags.BoolVar(&f.opts.Closed, "closed", false, "the last file must be a closed segment")
+	flags.DurationVar(&f.opts.MaxSilence, "max-silence", 0, "greatest `age` of the newest record, for example 30m (0: any)")
+	flags.IntVar(&f.opts.MaxUncheckpointed, "max-uncheckpointed", 0, "greatest `number` of records without a checkpoint behind them (0: any)")
+	flags.IntVar(&f.erasures, "max-erasures", -1, "`number` of erasures above which they count as tampering (-1: any)")
+	flags.Var(&f.maxLine, "max-line", "longest line, in `bytes` or as 32MiB")
+	flags.BoolVar(&f.opts.Strict, "strict", false, "check the exact form of every record, and let warnings count")
+	flags.IntVar(&f.opts.Jobs, "jobs", 0, "`number` of processors to use (0: all)")
+	flags.BoolVar(&f.json, "json", false, "print the report as one JSON object for each log")
+	return cmd
+}
+
+func (f *verifyFlags) run(cmd *cobra.Command, args []string) error {
+	switch {
+	case f.format != "auto" && f.format != "jsonl":
+		return usage("--format %q is not known; use auto or jsonl", f.format)
+	case f.require != "" && f.require != "v3" && f.require != "v2":
+		return usage("--require %q is not known; use v3 or v2", f.require)
+	case f.maxLine < 256:
+		return usage("--max-line %s is too small for any record; give 256 bytes or more", &f.maxLine)
+	case f.opts.MaxSilence < 0 || f.opts.MaxUncheckpointed < 0 || f.opts.Jobs < 0 || f.erasures < -1:
+		return usage("a limit is negative; see `%s --help`", cmd.CommandPath())
+	}
+	logs, err := logsOf(args)
+	if err != nil {
+		return err
+	}
+	f.opts.PublicKey, f.opts.Origin, f.opts.KeyID, f.opts.MaxLine = f.pub, f.origin, f.keyID, int(f.maxLine)
+	switch f.erasures {
+	case -1:
+	case 0:
+		f.opts.MaxErasures = -1
+	default:
+		f.opts.MaxErasures = f.erasures
+	}
+	for _, path := range f.anchors {
+		text, err := readNote(path)
+		if err != nil {
+			return usage("reading the anchor: %w", err)
+		}
+		f.opts.Anchors = append(f.opts.Anchors, auditlog.Anchor{Name: path, Note: text})
+	}
+	worst := 0
+	for i, log := range logs {
+		if i > 0 && !f.json {
+			fmt.Fprintln(cmd.OutOrStdout())
+		}
+		code, err := f.verify(cmd, log)
+		if err != nil {
+			return &ExitError{Code: auditlog.ExitUnreadable, Err: err}
+		}
+		worst = worse(worst, code)
+	}
+	if worst != 0 {
+		return &ExitError{Code: worst}
+	}
+	return nil
+}
+
+// worse is the exit code that counts of two.
+func worse(a, b int) int {
+	for _, code := range []int{auditlog.ExitUnreadable, auditlog.ExitTampered, auditlog.ExitDiverges, auditlog.ExitIncomplete} {
+		if a == code || b == code {
+			return code
+		}
+	}
+	return 0
+}
+
+func (f *verifyFlags) verify(cmd *cobra.Command, log logFiles) (int, error) {
+	opts := f.opts
+	if err := f.loadKeys(cmd, log, &opts); err != nil {
+		return 0, err
+	}
+	var sources []auditlog.Source
+	for _, path := range log.files {
+		if sqlite, err := isSQLite(path); err != nil {
+			return 0, err
+		} else if sqlite {
+			return 0, fmt.Errorf("%s is a SQLite database, which this version does not read; verify its JSONL export", path)
+		}
+		// Checkpoints beside the log are read before the log, which then has
+		// all the records they cover even while it is written to.
+		if text, err := readNote(path + ".checkpoint"); err == nil {
+			opts.Beside = append(opts.Beside, auditlog.Anchor{Name: path + ".checkpoint", Note: text})
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			cmd.PrintErrf("mcp-audit: the checkpoint beside the log is not checked: %v\n", err)
+		}
+		sources = append(sources, source(path))
+	}
+	report, err := auditlog.Verify(cmd.Context(), sources, opts)
+	if report == nil {
+		return 0, err
+	}
+	if f.json {
+		if printErr := printJSON(cmd.OutOrStdout(), report); printErr != nil {
+			return 0, printErr
+		}
+	} else {
+		printReport(cmd.OutOrStdout(), cmd.ErrOrStderr(), log, report, &opts)
+	}
+	return report.Exit, err
+}
+
+// loadKeys finds the MAC keys: --keys, else the environment's secret, else the
+// key file beside the log, unless a public key was given.
+func (f *verifyFlags) loadKeys(cmd *cobra.Command, log logFiles, opts *auditlog.VerifyOptions) (err error) {
+	if f.keys != "" {
+		if opts.Keys, err = auditlog.LoadKeyring(f.keys); err != nil {
+			return fmt.Errorf("reading the keys: %w", err)
+		}
+		return nil
+	}
+	opts.Secret = secretFromEnvironment()
+	if f.pub != "" {
+		return nil
+	}
+	beside := keysBeside(log.active())
+	keys, err := auditlog.LoadKeyring(beside)
+	switch {
+	case err == nil:
+		opts.Keys = keys
+	case !errors.Is(err, fs.ErrNotExist):
+		cmd.PrintErrf("mcp-audit: the key file beside the log is not used: %v\n", err)
+	}
+	return nil
+}
+
+// maxNote is more than any checkpoint has.
+const maxNote = 128 << 10
+
+func readNote(path string) (text []byte, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return io.ReadAll(io.LimitReader(file, maxNote))
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// byteSize is a number of bytes on the command line: a plain number, or one
+// with KiB, MiB or GiB.
+type byteSize int
+
+var byteUnits = []struct {
+	suffix string
+	factor int
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}, {"", 1}}
+
+// Set implements pflag.Value.
+func (s *byteSize) Set(text string) error {
+	for _, unit := range byteUnits {
+		digits, ok := strings.CutSuffix(text, unit.suffix)
+		if !ok {
+			continue
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(digits))
+		if err != nil || n < 0 || n > (1<<31-1)/unit.factor {
+			break
+		}
+		*s = byteSize(n * unit.factor)
+		return nil
+	}
+	return fmt.Errorf("%q is not a size such as 32MiB", text)
+}
+
+// String implements pflag.Value.
+func (s *byteSize) String() string {
+	for _, unit := range byteUnits {
+		if n := int(*s); n >= unit.factor && n%unit.factor == 0 {
+			return strconv.Itoa(n/unit.factor) + unit.suffix
+		}
+	}
+	return "0"
+}
+
+// Type implements pflag.Value.
+func (s *byteSize) Type() string { return "size" }
+
+// timeOf renders a time for people.
+func timeOf(t time.Time) string { return t.Format("2006-01-02 15:04:05") }
