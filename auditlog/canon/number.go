@@ -8,7 +8,7 @@ import (
 
 // numberLen returns the length of the JSON number at the start of b, 0 if
 // there is none. simple says that its token is its own canonical form: an
-// integer of at most 15 digits that is not negative zero.
+// integer or a plain fraction of at most 15 digits that is not zero with a sign.
 func numberLen(b []byte) (n int, simple bool) {
 	if n < len(b) && b[n] == '-' {
 		n++
@@ -24,15 +24,16 @@ func numberLen(b []byte) (n int, simple bool) {
 	default:
 		return 0, false
 	}
-	simple = n-digits <= 15 && !(b[0] == '-' && b[1] == '0')
+	whole := n - digits
+	simple = whole <= maxExact && !(b[0] == '-' && b[1] == '0')
 	if n < len(b) && b[n] == '.' {
-		simple = false
 		start := n + 1
 		for n = start; n < len(b) && isDigit(b[n]); n++ {
 		}
 		if n == start {
 			return 0, false
 		}
+		simple = plainFraction(b[digits:digits+whole], b[start:n])
 	}
 	if n < len(b) && (b[n] == 'e' || b[n] == 'E') {
 		simple = false
@@ -49,6 +50,20 @@ func numberLen(b []byte) (n int, simple bool) {
 		}
 	}
 	return n, simple
+}
+
+// maxExact is how many significant digits every double tells apart: a decimal
+// with no more of them is the shortest text of its double.
+const maxExact = 15
+
+// plainFraction reports whether a number without an exponent is its own
+// canonical form: few enough digits, no trailing zero, and not so small that
+// the form has an exponent.
+func plainFraction(whole, fraction []byte) bool {
+	if len(whole)+len(fraction) > maxExact || fraction[len(fraction)-1] == '0' {
+		return false
+	}
+	return whole[0] != '0' || len(fraction) < 6 || string(fraction[:6]) != "000000"
 }
 
 func isDigit(b byte) bool { return b >= '0' && b <= '9' }
