@@ -196,7 +196,8 @@ func DecodeHeaderValue(v string) (string, bool) {
 		return v, true
 	}
 	raw, err := base64.StdEncoding.Strict().DecodeString(inner)
-	if err != nil || !utf8.Valid(raw) {
+	// The decoder skips line ends, which are no base64.
+	if err != nil || strings.ContainsAny(inner, "\r\n") || !utf8.Valid(raw) {
 		return "", false
 	}
 	return string(raw), true

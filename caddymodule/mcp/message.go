@@ -21,7 +21,8 @@ func (s Span) Of(body []byte) []byte {
 // IDType is the JSON type of a message id.
 type IDType uint8
 
-// The id types. IDNone means that the message has no id member.
+// The id types. IDNone means that the message has no id member or, in an
+// answer, one that is no id.
 const (
 	IDNone IDType = iota
 	IDString

@@ -25,7 +25,13 @@ const (
 // the bytes of the shortest text it is read from.
 const MaxBatch = 1024
 
-// ScanError says why a body is refused.
+// ScanError says why a body is refused. Why is one of
+//
+//	grammar utf8 surrogate bom trailing depth keys      no strict JSON (CodeParseError)
+//	dup_key fold_variant                                two readers would differ
+//	no_object no_method mixed jsonrpc id method error   no JSON-RPC 2.0 message
+//	params name meta                                    not what the method defines
+//	empty_batch batch_size                              no batch
 type ScanError struct {
 	Code    int    // CodeParseError or CodeInvalidRequest
 	Why     string // one word, for the record

@@ -154,7 +154,9 @@ func (p *SSEParser) endLine(line []byte, cut int64, emit func(SSEEvent)) {
 func (p *SSEParser) addData(value []byte, cut int64) {
 	if p.hasData {
 		p.dataLen++
-		if !p.trunc {
+		if len(p.data) == p.max() {
+			p.trunc = true
+		} else if !p.trunc {
 			p.data = append(p.data, '\n')
 		}
 	}
