@@ -82,7 +82,7 @@ func TestExampleCaddyfileRunsAsItIs(t *testing.T) {
 		t.Errorf("there is no access log:\n%.2000s", access)
 	}
 	for _, header := range []string{"Mcp-Session-Id", "Mcp-Name"} {
-		if regexp.MustCompile(`"`+header+`":\["[^R]`).MatchString(access) {
+		if regexp.MustCompile(`"` + header + `":\["[^R]`).MatchString(access) {
 			t.Errorf("the access log shows %s", header)
 		}
 	}

@@ -79,7 +79,7 @@ func TestAnswersReturnByteForByte(t *testing.T) {
 		{"last event unterminated", "text/event-stream", event + head + "{}}", "success"},
 		{"no JSON", "text/plain", "busy", "malformed_upstream_response"},
 		{"half JSON", "", head + `{"a":`, "malformed_upstream_response"},
-		{"other id", "", `{"jsonrpc":"2.0","id":8,"result":{}}`, "malformed_upstream_response"},
+		{"other id", "", `{"jsonrpc":"2.0","id":8,"result":{}}`, "upstream_error"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
