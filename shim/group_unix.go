@@ -3,7 +3,6 @@
 package shim
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"syscall"
@@ -38,9 +37,4 @@ func statusOf(state *os.ProcessState) Status {
 		return Status{Code: 128 + int(ws.Signal()), Signal: unix.SignalName(ws.Signal())}
 	}
 	return Status{Code: state.ExitCode()}
-}
-
-// isClosedPipe reports whether a write failed because nobody reads.
-func isClosedPipe(err error) bool {
-	return errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed)
 }

@@ -1,7 +1,6 @@
 package shim
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -59,8 +58,3 @@ func (g *group) signal(syscall.Signal) {
 func (g *group) kill() { _ = windows.TerminateJobObject(g.job, 1) }
 
 func statusOf(state *os.ProcessState) Status { return Status{Code: state.ExitCode()} }
-
-// isClosedPipe reports whether a write failed because nobody reads.
-func isClosedPipe(err error) bool {
-	return errors.Is(err, windows.ERROR_BROKEN_PIPE) || errors.Is(err, windows.ERROR_NO_DATA) || errors.Is(err, os.ErrClosed)
-}

@@ -1,0 +1,227 @@
+package embedded
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/caddyserver/caddy/v2"
+	_ "github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy" // the handler behind mcp_audit
+
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog/jsonl"
+	_ "github.com/caddy-mcp-audit/mcp-audit/caddymodule" // mcp_audit
+	"github.com/caddy-mcp-audit/mcp-audit/shim"
+)
+
+// Options say what the embedded Caddy audits and where to.
+type Options struct {
+	// Dir holds the log, its keys and the little state that Caddy keeps. It is
+	// made with mode 0700.
+	Dir string
+	// ServerID and ClientID are how records name the two ends.
+	ServerID, ClientID string
+	// MaxBody is the largest message in bytes.
+	MaxBody int
+	// LogLevel is Caddy's: DEBUG, INFO, WARN or ERROR. It logs to standard error.
+	LogLevel string
+	// AcceptChainBreak is the reason to go on after the log refused to open;
+	// empty: a refusal is final.
+	AcceptChainBreak string
+	// Handler is what lies behind the route.
+	Handler http.Handler
+}
+
+// Caddy is the running server. There can be one in a process.
+type Caddy struct {
+	network *network
+	client  *http.Transport
+}
+
+// Audit starts Caddy as the shim's options say. It implements
+// shim.OpenEmbedded.
+func Audit(ctx context.Context, o *shim.Options, handler http.Handler) (shim.Audit, error) {
+	return Open(ctx, Options{
+		Dir: o.Dir, ServerID: o.ServerID, ClientID: o.ClientID, MaxBody: o.MaxLine,
+		LogLevel: o.CaddyLevel(), AcceptChainBreak: o.AcceptChainBreak, Handler: handler,
+	})
+}
+
+// routeURL is the address of the audited route.
+const routeURL = "http://localhost/mcp"
+
+// networkName is the network's name in listener addresses.
+const networkName = "mcpshim"
+
+// taken guards the registrations, which Caddy keeps for the life of a process.
+var taken atomic.Bool
+
+// Open starts Caddy. The error is a sentence for the user, with the remedy; if
+// the log refused to open, it is that log's.
+func Open(ctx context.Context, o Options) (*Caddy, error) {
+	if taken.Swap(true) {
+		return nil, errors.New("there is an embedded Caddy in this process already")
+	}
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("the folder of the audit log could not be made: %w; set MCP_AUDIT_DIR to a folder you may write", err)
+	}
+	// Whatever Caddy writes beside the log, it writes there. The child has the
+	// environment that this process was started with.
+	if err := os.Setenv("XDG_DATA_HOME", filepath.Join(o.Dir, "state")); err != nil {
+		return nil, err
+	}
+	caddy.DefaultStorage.Path = filepath.Join(o.Dir, "state", "caddy")
+	c := &Caddy{network: newNetwork()}
+	caddy.RegisterNetwork(networkName, func(context.Context, string, string, string, uint, net.ListenConfig) (any, error) {
+		return c.network, nil
+	})
+	caddy.RegisterModule(newTransport(o.Handler))
+	cfg, err := o.config()
+	if err != nil {
+		return nil, err
+	}
+	err = caddy.Load(cfg, true)
+	if err != nil && o.AcceptChainBreak != "" && strings.Contains(err.Error(), refusedPrefix) {
+		if err = o.recover(ctx); err == nil {
+			// The first attempt has closed the listener.
+			c.network = newNetwork()
+			err = caddy.Load(cfg, true)
+		}
+	}
+	if err != nil {
+		return nil, errors.New(plain(err))
+	}
+	c.client = &http.Transport{
+		DialContext:         c.network.dial,
+		DisableCompression:  true,
+		MaxIdleConnsPerHost: 64,
+	}
+	return c, nil
+}
+
+// Chain implements shim.Audit.
+func (c *Caddy) Chain() shim.Chain {
+	return shim.Chain{
+		URL:       routeURL,
+		Transport: c.client,
+		Unreachable: func(err error) string {
+			return fmt.Sprintf("the audit is unavailable, the call was not forwarded: %v; start the server again", err)
+		},
+	}
+}
+
+// Close stops the server and seals the log. Requests must have ended or have
+// been cancelled; what still runs when ctx ends is left.
+func (c *Caddy) Close(ctx context.Context) error {
+	c.client.CloseIdleConnections()
+	err := caddy.Stop()
+	// An exchange that ends later than the configuration closes the log itself.
+	if !c.network.wait(ctx) {
+		err = errors.Join(err, errors.New("requests were still running when the shim ended"))
+	}
+	return err
+}
+
+// paths of the log and of its keys.
+func (o *Options) log() string  { return filepath.Join(o.Dir, "audit.jsonl") }
+func (o *Options) keys() string { return filepath.Join(o.Dir, "keys.json") }
+
+// object is a JSON object of the configuration.
+type object = map[string]any
+
+// config is the whole configuration: one audited route.
+func (o *Options) config() ([]byte, error) {
+	audit := object{
+		"handler":   "mcp_audit",
+		"log":       "default",
+		"server_id": o.ServerID,
+		"client_id": o.ClientID,
+		"principal": object{"subject": localUser(), "client_id": o.ClientID, "source": "shim"},
+		"transport": "stdio",
+		"max_body":  o.MaxBody,
+	}
+	proxy := object{
+		"handler":   "reverse_proxy",
+		"transport": object{"protocol": "mcp_shim"},
+		"upstreams": []object{{"dial": networkName + "/child"}},
+	}
+	server := object{
+		"listen":          []string{networkName + "/front"},
+		"protocols":       []string{"h1"},
+		"automatic_https": object{"disable": true},
+		"routes":          []object{{"handle": []object{audit, proxy}}},
+		// A name mirrored into a header may be as long as its message.
+		"max_header_bytes": 2 * o.MaxBody,
+		// A client that pauses must not cost it an answer, as a pipe would not.
+		"idle_timeout": -1, "read_idle_timeout": -1, "write_idle_timeout": -1,
+	}
+	return json.Marshal(object{
+		"admin":   object{"disabled": true, "config": object{"persist": false}},
+		"logging": object{"logs": object{"default": object{"level": o.LogLevel}}},
+		"apps": object{
+			"http": object{"grace_period": "1s", "servers": object{"shim": server}},
+			// There are no certificates to look after.
+			"tls": object{"disable_storage_clean": true, "disable_ocsp_stapling": true, "disable_storage_check": true},
+			"mcp_audit": object{"logs": object{"default": object{
+				"output": "jsonl", "path": o.log(), "keys_file": o.keys(), "durability": "written",
+			}}},
+		},
+	})
+}
+
+// refusedPrefix begins the text of auditlog.RefusedError. Caddy hands errors
+// of apps on as text.
+const refusedPrefix = "refusing to write audit log"
+
+// plain takes the sentence for the user out of what Caddy made of an error.
+func plain(err error) string {
+	text := err.Error()
+	if i := strings.Index(text, refusedPrefix); i >= 0 {
+		return text[i:]
+	}
+	return "the audit could not be started: " + text
+}
+
+// recover begins a new incarnation of the log.
+func (o *Options) recover(ctx context.Context) error {
+	store, err := jsonl.New(o.log(), jsonl.Options{})
+	if err != nil {
+		return err
+	}
+	cfg := auditlog.Config{Store: store, KeyID: auditlog.DefaultKeyID, Actor: "mcp-audit-shim"}
+	for _, name := range []string{"MCP_AUDIT_SIGNING_SECRET", "AUDIT_SECRET"} {
+		if secret := os.Getenv(name); secret != "" && cfg.Secret == nil {
+			cfg.Secret = []byte(secret)
+		}
+	}
+	if cfg.Keys, err = auditlog.LoadOrCreateKeyring(o.keys(), auditlog.DefaultKeyID, ""); err != nil {
+		return err
+	}
+	return auditlog.Recover(ctx, cfg, o.AcceptChainBreak, localUser())
+}
+
+// localUser is who runs the shim.
+func localUser() string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
+	}
+	return "uid " + strconv.Itoa(os.Getuid())
+}
+
+// Interface guards.
+var (
+	_ net.Listener      = (*network)(nil)
+	_ http.RoundTripper = (*transport)(nil)
+	_ caddy.Module      = transport{}
+	_ shim.Audit        = (*Caddy)(nil)
+	_ shim.OpenEmbedded = Audit
+)

@@ -1,0 +1,19 @@
+package shim
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/windows"
+)
+
+// GuardStdout keeps standard output for the protocol: what prints in this
+// process goes to standard error.
+func GuardStdout() (*os.File, error) {
+	out := os.Stdout
+	os.Stdout = os.Stderr
+	return out, nil
+}
+
+// isRefused reports whether nobody listens on a socket.
+func isRefused(err error) bool { return errors.Is(err, windows.WSAECONNREFUSED) }
