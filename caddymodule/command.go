@@ -16,7 +16,7 @@ func init() {
 The commands of the mcp-audit program: verify a log, follow it, show one
 operation, make keys and checkpoints. Run them from the small program instead
 where no Caddy is installed.`,
-		CobraFunc: func(cmd *cobra.Command) { cmd.AddCommand(cli.Commands()...) },
+		CobraFunc: func(cmd *cobra.Command) { cmd.AddCommand(cli.Hosted()...) },
 	})
 }
 
