@@ -148,6 +148,10 @@ func (r *rig) post(body string, headers ...string) (int, string) {
 	return resp.StatusCode, string(answer)
 }
 
+// client opens a connection a request: a reload closes idle ones, and a POST on
+// one of them is not sent again.
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
 func (r *rig) send(ctx context.Context, method, body string, headers ...string) *http.Response {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, r.url(), strings.NewReader(body))
@@ -163,7 +167,7 @@ func (r *rig) send(ctx context.Context, method, body string, headers ...string) 
 			req.Header.Add(headers[i], headers[i+1])
 		}
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		r.t.Fatal(err)
 	}
