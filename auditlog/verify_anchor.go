@@ -118,7 +118,13 @@ func (j *judge) checkAnchor(a *heldAnchor, inc *incarnation) bool {
 	if a.valid {
 		return true
 	}
-	for _, vkey := range j.anchorKeys(inc) {
+	keys := j.anchorKeys(inc)
+	if len(keys) == 0 {
+		a.done = true
+		j.findAt(place{}, "partial_history", "%s cannot be checked: the log's beginning, which names its public key, is not among the files; give the key with --pub", a.name)
+		return false
+	}
+	for _, vkey := range keys {
 		if head, err := OpenTreeHead(a.note, vkey); err == nil && head == a.head {
 			a.valid = true
 			return true

@@ -39,6 +39,7 @@ const (
 	chunkLines = 8 << 10
 	chunkTotal = 24 << 20
 	chunkLeast = 256 << 10
+	chunkFirst = 64 << 10
 )
 
 // chunk is a piece of a source that ends with a line feed, or the marker of a
@@ -186,11 +187,13 @@ func (s *scanner) send(ctx context.Context, c *chunk) bool {
 	}
 }
 
+// buffer waits for a buffer. One that is made anew is small; fill makes it as
+// large as the rest when a source needs it.
 func (s *scanner) buffer(ctx context.Context) ([]byte, error) {
 	select {
 	case b := <-s.free:
 		if b == nil {
-			b = make([]byte, 1+s.size)
+			b = make([]byte, 1+chunkFirst)
 		}
 		return b, nil
 	case <-ctx.Done():
@@ -266,7 +269,15 @@ func (f *fileCutter) run() (err error) {
 // fill reads until the buffer is full or the source ends; into the large
 // buffer, until there is a line feed.
 func (f *fileCutter) fill() error {
-	for f.n < len(f.buf) && !f.eof {
+	for !f.eof {
+		if f.n == len(f.buf) {
+			if f.n > f.s.size {
+				return nil
+			}
+			full := make([]byte, 1+f.s.size)
+			copy(full, f.buf)
+			f.buf = full
+		}
 		space := f.buf[f.n:]
 		if f.large {
 			space = space[:min(len(space), largeStep)]
