@@ -144,6 +144,13 @@ type scanner struct {
 	arena []byte // decoded names with escapes
 }
 
+// name is a decoded member name: in the body, or in the arena if it had
+// escapes.
+type name struct {
+	start, end int
+	arena      bool
+}
+
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
 func (s *scanner) reset(b []byte) {

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog/canon"
 )
@@ -102,22 +103,73 @@ func (s *scanner) value(p place, m *Message) *ScanError {
 		return parseError("grammar")
 	}
 	switch c := s.b[s.i]; c {
-	case '{', '[':
-		if c == '{' && p != placeOther {
-			return s.object(p, m)
-		}
-		return s.container()
-	default:
-		n, v := scalar(s.b[s.i:])
+	case '{':
+		return s.object(p, m)
+	case '[':
+		return s.array()
+	case '"':
+		n, _, v := canon.ScanString(s.b[s.i:])
 		if v != canon.None {
 			return parseError(string(v))
+		}
+		s.i += n
+		return nil
+	case 't':
+		return s.literal("true")
+	case 'f':
+		return s.literal("false")
+	case 'n':
+		return s.literal("null")
+	default:
+		n := canon.NumberLen(s.b[s.i:])
+		if n == 0 {
+			return parseError("grammar")
 		}
 		s.i += n
 		return nil
 	}
 }
 
-// object scans an object of a known place.
+func (s *scanner) literal(word string) *ScanError {
+	if len(s.b)-s.i < len(word) || string(s.b[s.i:s.i+len(word)]) != word {
+		return parseError("grammar")
+	}
+	s.i += len(word)
+	return nil
+}
+
+func (s *scanner) array() *ScanError {
+	if s.depth++; s.depth > MaxDepth {
+		return parseError("depth")
+	}
+	s.i++
+	s.space()
+	if s.i < len(s.b) && s.b[s.i] == ']' {
+		s.i++
+		s.depth--
+		return nil
+	}
+	for {
+		s.space()
+		if err := s.value(placeOther, nil); err != nil {
+			return err
+		}
+		s.space()
+		if s.i >= len(s.b) {
+			return parseError("grammar")
+		}
+		c := s.b[s.i]
+		s.i++
+		if c == ']' {
+			s.depth--
+			return nil
+		}
+		if c != ',' {
+			return parseError("grammar")
+		}
+	}
+}
+
 func (s *scanner) object(p place, m *Message) *ScanError {
 	if s.depth++; s.depth > MaxDepth {
 		return parseError("depth")
@@ -141,7 +193,7 @@ func (s *scanner) object(p place, m *Message) *ScanError {
 		}
 		s.names = append(s.names, n)
 		key := s.text(n)
-		if foldVariant(p, key) {
+		if p != placeOther && foldVariant(p, key) {
 			return invalidError("fold_variant")
 		}
 		s.space()
@@ -150,12 +202,18 @@ func (s *scanner) object(p place, m *Message) *ScanError {
 		}
 		s.i++
 		s.space()
+		inner := placeOther
+		if p != placeOther {
+			inner = innerPlace(p, key)
+		}
 		start := s.i
-		if err := s.value(innerPlace(p, key), m); err != nil {
+		if err := s.value(inner, m); err != nil {
 			return err
 		}
-		// The arena may have moved while the value was scanned.
-		m.note(p, s.text(n), Span{start, s.i}, s.b)
+		if p != placeOther {
+			// The arena may have moved while the value was scanned.
+			m.note(p, s.text(n), Span{start, s.i}, s.b)
+		}
 		s.space()
 		if s.i >= len(s.b) {
 			return parseError("grammar")
@@ -175,6 +233,55 @@ func (s *scanner) object(p place, m *Message) *ScanError {
 		s.depth--
 		return nil
 	}
+}
+
+// name scans a member name. Only one with escapes is copied.
+func (s *scanner) name() (name, *ScanError) {
+	n, escaped, v := canon.ScanString(s.b[s.i:])
+	if v != canon.None {
+		return name{}, parseError(string(v))
+	}
+	token := Span{s.i, s.i + n}
+	s.i += n
+	if !escaped {
+		return name{start: token.Start + 1, end: token.End - 1}, nil
+	}
+	start := len(s.arena)
+	s.arena, _ = canon.Unquote(s.arena, token.Of(s.b))
+	return name{start: start, end: len(s.arena), arena: true}, nil
+}
+
+func (s *scanner) text(n name) []byte {
+	if n.arena {
+		return s.arena[n.start:n.end]
+	}
+	return s.b[n.start:n.end]
+}
+
+// fewNames is up to where comparing each with each is faster than sorting.
+const fewNames = 12
+
+// repeated reports whether two names of an object are equal when decoded. It
+// may reorder them.
+func (s *scanner) repeated(names []name) bool {
+	if len(names) <= fewNames {
+		for i := 1; i < len(names); i++ {
+			a := s.text(names[i])
+			for _, other := range names[:i] {
+				if bytes.Equal(a, s.text(other)) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	slices.SortFunc(names, func(a, b name) int { return bytes.Compare(s.text(a), s.text(b)) })
+	for i := 1; i < len(names); i++ {
+		if bytes.Equal(s.text(names[i-1]), s.text(names[i])) {
+			return true
+		}
+	}
+	return false
 }
 
 // foldVariant reports whether a name is not a protocol name of its place but
