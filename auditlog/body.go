@@ -408,7 +408,7 @@ func (w *bodyWriter) response(c *content) {
 // payload writes the stored form of a payload: its normal form, or what stands
 // for it where it is too long or no strict JSON.
 func (w *bodyWriter) payload(name string, p *Payload, truncate bool) {
-	if p == nil || len(p.Received) == 0 {
+	if p == nil || p.Received == nil {
 		return
 	}
 	switch {

@@ -152,19 +152,21 @@ func (l *Log) appendLocked(written, batch []*entry, opt options) ([]*entry, erro
 	}
 	for _, group := range l.owed() {
 		open, closed := l.stillOpen(group)
+		written = append(written, closed...)
 		if err := l.write(open, opt); err != nil {
 			return written, err
 		}
-		written = append(append(written, open...), closed...)
+		written = append(written, open...)
 	}
 	work, closed := l.stillOpen(batch)
+	written = append(written, closed...)
 	if full {
 		work = withoutNew(work)
 	}
 	if err := l.write(work, opt); err != nil {
 		return written, err
 	}
-	written = append(append(written, work...), closed...)
+	written = append(written, work...)
 	if full {
 		return written, errDiskFull
 	}
@@ -202,6 +204,9 @@ func (l *Log) stillOpen(entries []*entry) (open, closed []*entry) {
 			} else {
 				e.written = true
 				closed = append(closed, e)
+				l.posMu.Lock()
+				delete(l.ops, e.intentSeq)
+				l.posMu.Unlock()
 			}
 		}
 		return open, closed
@@ -433,12 +438,12 @@ func (l *Log) fail(e *entry, err error) {
 		err = errDiskFull
 	}
 	if e.kind == outcomeEntry {
-		l.owe(e)
+		// The caller keeps its entry; what is owed goes on without it.
+		l.owe(&entry{draft: e.draft, kind: e.kind, intentSeq: e.intentSeq, op: e.op, shrink: e.shrink})
+		e.draft = draft{}
 	}
 	l.finish(e, err)
-	if e.kind != outcomeEntry {
-		e.recycle()
-	}
+	e.recycle()
 }
 
 // finish delivers a result. It reports whether the caller waited for it.

@@ -179,13 +179,14 @@ func (k *Keyring) MACKeyIDs() []string {
 	return ids
 }
 
-// extend adds keys under a new key id, in memory and in the file: a random MAC
-// key, and the Ed25519 key of the old id, so that a third party who knows the
-// public key knows the new incarnation's checkpoints. Ids that exist are kept.
-func (k *Keyring) extend(oldID, newID string) error {
+// extend adds keys under a new key id, in memory and in the file: if mac is
+// set a random MAC key, and the Ed25519 key of the old id, so that a third
+// party who knows the public key knows the new incarnation's checkpoints. Ids
+// that exist are kept.
+func (k *Keyring) extend(oldID, newID string, mac bool) error {
 	if k.path == "" {
-		k.add(oldID, newID)
-		return nil
+		_, err := k.add(oldID, newID, mac)
+		return err
 	}
 	file := keyFile{fsys.OS(), k.path}
 	return file.locked(func() error {
@@ -193,10 +194,12 @@ func (k *Keyring) extend(oldID, newID string) error {
 		if err != nil {
 			return err
 		}
-		if now.add(oldID, newID) {
-			if err := file.store(now); err != nil {
-				return err
-			}
+		changed, err := now.add(oldID, newID, mac)
+		if err == nil && changed {
+			err = file.store(now)
+		}
+		if err != nil {
+			return err
 		}
 		k.mu.Lock()
 		defer k.mu.Unlock()
@@ -205,24 +208,26 @@ func (k *Keyring) extend(oldID, newID string) error {
 	})
 }
 
-func (k *Keyring) add(oldID, newID string) (changed bool) {
-	if _, ok := k.MACKey(newID); !ok {
-		k.mu.Lock()
-		k.mac = append(k.mac, macEntry{newID, randomBytes(macKeySize)})
-		k.mu.Unlock()
-		changed = true
-	}
-	if _, ok := k.SigningKey(newID); ok {
-		return changed
-	}
+func (k *Keyring) add(oldID, newID string, mac bool) (changed bool, err error) {
+	_, hasMAC := k.MACKey(newID)
+	_, hasKey := k.SigningKey(newID)
 	private, ok := k.SigningKey(oldID)
-	if !ok {
-		return changed
+	if !ok && !hasKey {
+		if _, private, err = ed25519.GenerateKey(rand.Reader); err != nil {
+			return false, err
+		}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.sign = append(k.sign, signEntry{newID, private.Public().(ed25519.PublicKey), private})
-	return true
+	if mac && !hasMAC {
+		k.mac = append(k.mac, macEntry{newID, randomBytes(macKeySize)})
+		changed = true
+	}
+	if !hasKey {
+		k.sign = append(k.sign, signEntry{newID, private.Public().(ed25519.PublicKey), private})
+		changed = true
+	}
+	return changed, nil
 }
 
 // keyFile is a keyring's file.

@@ -146,7 +146,7 @@ func (l *Log) create(info StoreInfo) error {
 		return l.refuse("log_missing", "neither the file nor its state is there, but a checkpoint of it is")
 	}
 	p := startPosition(l.cfg.Name+"/i0", l.cfg.KeyID, 0)
-	if err := l.useKeys(&p); err != nil {
+	if err := l.useKeys(&p); err != nil || l.probing {
 		return err
 	}
 	err := l.store.Stage(StateDocument, encodeState(&p))
@@ -166,6 +166,9 @@ func (l *Log) create(info StoreInfo) error {
 // missing or torn genesis is clean.
 func (l *Log) loadFresh(p position, info StoreInfo) error {
 	l.pos = p
+	if !info.Exists && l.probing {
+		return nil
+	}
 	if !info.Exists {
 		if err := l.store.Create(); err != nil {
 			return l.opening(err)
@@ -341,7 +344,7 @@ func (l *Log) followTo(size int64) error {
 	if errors.As(err, &bad) {
 		return l.refuse(bad.finding, fmt.Sprintf("%s, behind the %d records that are known", bad.why, known))
 	}
-	if err != nil || torn == nil {
+	if err != nil || torn == nil || l.probing {
 		return err
 	}
 	return l.quarantine(torn)

@@ -54,7 +54,8 @@ type Policy struct {
 
 // Payload is a params, result or error value to be recorded.
 //
-// Received is the value's bytes as they came; Redacted is what redaction made
+// Received is the value's bytes as they came (nil: the record has no such
+// member; empty bytes are a value that is no JSON); Redacted is what redaction made
 // of them (nil: nothing was changed). The record keeps the normal form of the
 // redacted text. A value that is not strict JSON is kept as $raw, or, with
 // RedactionOn, as $trunc, because bytes that cannot be parsed cannot be

@@ -22,8 +22,8 @@ type flusher struct {
 	saveMu sync.Mutex // one save at a time; taken before mu
 	saved  uint64     // records that the last state covers
 
-	mu     sync.Mutex // one flush at a time; taken before the commit lock
-	point  durablePoint
+	mu    sync.Mutex // one flush at a time; taken before the commit lock
+	point durablePoint
 
 	// The last flush failed, and nothing is written before one succeeds.
 	broken atomic.Bool

@@ -19,6 +19,8 @@ type Log struct {
 	run   string
 	log   *zap.Logger
 
+	probing bool // only look whether the log could be opened; change nothing
+
 	enc    *encoder
 	signer note.Signer
 	vkey   string

@@ -310,6 +310,8 @@ func (s *Store) Replace(segment uint64, at time.Time, content []byte) (string, e
 		old = ""
 	} else if err != nil {
 		return "", err
+	} else if err := s.fs.Rename(s.document(auditlog.CheckpointDocument), old+".checkpoint"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
 	}
 	if err := s.fs.Rename(s.temporary("log"), s.path); err != nil {
 		return "", err
