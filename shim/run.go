@@ -48,6 +48,9 @@ const (
 	lateStall   = 500 * time.Millisecond // the same, if the client is leaving
 	closeTime   = time.Second            // for the audit
 	askTime     = time.Second            // for the first request, after the child's early end
+	startTime   = 5 * time.Second        // for a server that has not said anything yet
+	moreTime    = 50 * time.Millisecond  // for requests that crossed with the child's end
+	lookTime    = 20 * time.Millisecond  // between looks at what nobody tells of
 )
 
 // Run starts the audit and the child and carries messages until one side ends.
@@ -66,12 +69,14 @@ func Run(o *Options, stdio Stdio, open OpenEmbedded) int {
 	r.bridge = bridge.New(input, bridge.Options{
 		Session: session, MaxLine: o.MaxLine, Accepted: gate.Pass, Logger: r.log,
 	})
+	begin := time.Now()
 	audit, err := r.openAudit(open)
 	if err != nil {
 		r.log.Error(err.Error())
 		r.refuse(err.Error())
 		return ExitRefused
 	}
+	r.log.Debug("the audit is ready", "after", time.Since(begin))
 	r.startChild(input)
 	r.front = NewFront(FrontOptions{
 		In: stdio.In, Out: stdio.Out, Chain: audit.Chain(), Bridge: r.bridge, Gate: gate,
@@ -218,23 +223,53 @@ func (r *run) untilEnd() int {
 // answered, then its input ends, then it is signalled, then killed.
 func (r *run) clientLeaves(drain time.Duration) int {
 	r.stopping.Store(true)
-	ctx, cancel := context.WithTimeout(context.Background(), drain)
-	defer cancel()
-	go func() {
-		select {
-		case <-r.hurry:
-		case <-r.child.Exited():
-		case <-r.front.Broken():
-		case <-ctx.Done():
-		}
-		cancel()
-	}()
-	r.front.Idle(ctx)
+	r.finishCalls(drain)
 	r.child.Stop(r.signal(), r.hurry)
 	r.awaitOutput()
 	r.endBridge()
 	r.deliver(lateStall)
 	return r.child.Status().Code
+}
+
+// finishCalls waits for the answers of open calls: as long as the drain time
+// since the server last said something, and longer for one that is still
+// starting, as in a script that writes its calls and closes the pipe. A client
+// that is gone for good, and a signal, end the waiting.
+func (r *run) finishCalls(drain time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), max(startTime, drain))
+	defer cancel()
+	idle := make(chan bool, 1)
+	go func() { idle <- r.front.Idle(ctx) }()
+	begin := time.Now()
+	ticker := time.NewTicker(lookTime)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-idle:
+			return
+		case <-r.child.Exited():
+			return
+		case <-r.front.Broken():
+			return
+		case <-r.hurry:
+			return
+		case <-ticker.C:
+			last := r.output.last()
+			starting := last.IsZero() && drain > 0 && r.signalled.Load() == 0
+			if last.Before(begin) {
+				last = begin
+			}
+			if !starting && time.Since(last) >= drain || r.readerGone() {
+				return
+			}
+		}
+	}
+}
+
+// readerGone reports whether nobody can read what is written to the client.
+func (r *run) readerGone() bool {
+	f, ok := r.stdio.Out.(*os.File)
+	return ok && hungUp(f)
 }
 
 // signal is what the child gets: the signal that the shim got, if it did.
@@ -268,6 +303,13 @@ func (r *run) childLeaves() int {
 		timer.Stop()
 	}
 	r.deliver(stallTime)
+	// What the client wrote before it could know of the end is answered too.
+	select {
+	case <-r.read:
+	case <-r.leaving:
+	case <-time.After(moreTime):
+	}
+	r.deliver(lateStall)
 	return r.child.Status().Code
 }
 
@@ -283,8 +325,7 @@ func (r *run) asked() bool {
 // awaitOutput waits for the end of the child's output, after its exit. If
 // another process still holds it open and says nothing, it is ended too.
 func (r *run) awaitOutput() {
-	const look = 20 * time.Millisecond
-	ticker := time.NewTicker(look)
+	ticker := time.NewTicker(lookTime)
 	defer ticker.Stop()
 	killed := false
 	for {
@@ -368,11 +409,12 @@ func (l *lateWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// watchedReader knows how long its source has said nothing to someone who
-// listens.
+// watchedReader knows when its source last said something, and how long it has
+// said nothing to someone who listens.
 type watchedReader struct {
 	r     io.Reader
 	since atomic.Int64 // when the read that is going on began, 0: none is
+	said  atomic.Int64 // when the last read brought something, 0: none did
 }
 
 // Read implements io.Reader.
@@ -380,6 +422,9 @@ func (w *watchedReader) Read(p []byte) (int, error) {
 	w.since.Store(time.Now().UnixNano())
 	n, err := w.r.Read(p)
 	w.since.Store(0)
+	if n > 0 {
+		w.said.Store(time.Now().UnixNano())
+	}
 	return n, err
 }
 
@@ -390,4 +435,12 @@ func (w *watchedReader) quiet() time.Duration {
 		return 0
 	}
 	return time.Since(time.Unix(0, since))
+}
+
+// last is when the source last said something, zero if it never has.
+func (w *watchedReader) last() time.Time {
+	if said := w.said.Load(); said != 0 {
+		return time.Unix(0, said)
+	}
+	return time.Time{}
 }

@@ -28,3 +28,18 @@ func GuardStdout() (*os.File, error) {
 
 // isRefused reports whether nobody listens on a socket.
 func isRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
+
+// hungUp reports whether the other end of a pipe or socket is closed.
+func hungUp(f *os.File) bool {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	gone := false
+	err = conn.Control(func(fd uintptr) {
+		fds := []unix.PollFd{{Fd: int32(fd)}}
+		n, err := unix.Poll(fds, 0)
+		gone = err == nil && n > 0 && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
+	})
+	return err == nil && gone
+}

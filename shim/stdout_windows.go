@@ -17,3 +17,7 @@ func GuardStdout() (*os.File, error) {
 
 // isRefused reports whether nobody listens on a socket.
 func isRefused(err error) bool { return errors.Is(err, windows.WSAECONNREFUSED) }
+
+// hungUp reports whether the other end of a pipe is closed; Windows tells only
+// who writes to it.
+func hungUp(*os.File) bool { return false }

@@ -47,7 +47,7 @@ func (b *Bridge) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := b.write(body); err != nil {
-		b.log.Warn("a message could not be written to the server", "error", err)
+		b.log.Debug("a message could not be written to the server", "error", err)
 		answer(w, http.StatusBadGateway, nil)
 		return
 	}
@@ -86,7 +86,7 @@ func (b *Bridge) request(w http.ResponseWriter, r *http.Request, m *mcp.Message,
 	b.mu.Unlock()
 	defer b.leave(c)
 	if err := b.write(body); err != nil {
-		b.log.Warn("a request could not be written to the server", "error", err)
+		b.log.Debug("a request could not be written to the server", "error", err)
 		b.unwritten(w, r, c)
 		return
 	}
