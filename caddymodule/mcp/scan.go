@@ -142,6 +142,10 @@ type scanner struct {
 	depth int
 	names []name // of the objects that are open
 	arena []byte // decoded names with escapes
+
+	// Where both begin, so that a new scanner is one allocation.
+	firstNames [64]name
+	firstBytes [256]byte
 }
 
 // name is a decoded member name: in the body, or in the arena if it had
@@ -151,7 +155,11 @@ type name struct {
 	arena      bool
 }
 
-var scanners = sync.Pool{New: func() any { return new(scanner) }}
+var scanners = sync.Pool{New: func() any {
+	s := new(scanner)
+	s.names, s.arena = s.firstNames[:0], s.firstBytes[:0]
+	return s
+}}
 
 func (s *scanner) reset(b []byte) {
 	s.b, s.i, s.depth = b, 0, 0
@@ -166,10 +174,10 @@ const keepScratch = 64 << 10
 func (s *scanner) put() {
 	s.b = nil
 	if cap(s.arena) > keepScratch {
-		s.arena = nil
+		s.arena = s.firstBytes[:0]
 	}
 	if cap(s.names) > keepScratch {
-		s.names = nil
+		s.names = s.firstNames[:0]
 	}
 	scanners.Put(s)
 }
