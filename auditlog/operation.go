@@ -42,6 +42,15 @@ func (o *Operation) End(ctx context.Context, out Outcome) error {
 	return o.end(ctx, out)
 }
 
+// EndLater is End without waiting for the acknowledgement, for an answer that
+// has already gone out: nothing depends on when its record is on the disk. The
+// record is queued when it returns, and written or owed like any other. It
+// waits only for space in the queue.
+func (o *Operation) EndLater(ctx context.Context, out Outcome) error {
+	_, err := o.queue(ctx, out)
+	return err
+}
+
 func (o *Operation) end(ctx context.Context, out Outcome) error {
 	e, err := o.queue(ctx, out)
 	if e == nil || err != nil {

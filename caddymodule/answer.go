@@ -62,7 +62,7 @@ func (x *exchange) serverMessage(m *mcp.Message, data []byte) {
 		out.HTTPStatus = x.oddStatus()
 		out.Anomaly = x.anomaly
 		x.learnVersion(o, m, data)
-		_ = o.end(out)
+		o.end(out)
 	case mcp.KindNotification:
 		if mcp.Text(m.Method.Of(data)) == "notifications/progress" {
 			if o := x.firstPending(); o != nil {
@@ -196,7 +196,7 @@ func (x *exchange) serverBase(m *mcp.Message, data []byte) auditlog.Message {
 func (x *exchange) oversizedEvent(size int64) {
 	reason := "event of " + strconv.FormatInt(size, 10) + " bytes not read"
 	if o := x.firstPending(); o != nil && len(x.pending) == 1 {
-		_ = o.end(auditlog.Outcome{Result: auditlog.Success, Direction: auditlog.ServerToClient,
+		o.end(auditlog.Outcome{Result: auditlog.Success, Direction: auditlog.ServerToClient,
 			Reason: reason, Anomaly: append(x.anomaly, "oversized_answer")})
 		return
 	}
@@ -214,7 +214,7 @@ func (x *exchange) oversizedAnswer(t *tee) {
 		if t.status >= http.StatusBadRequest {
 			result = auditlog.UpstreamError
 		}
-		_ = o.end(auditlog.Outcome{Result: result, Direction: auditlog.ServerToClient,
+		o.end(auditlog.Outcome{Result: result, Direction: auditlog.ServerToClient,
 			ResponseHash: t.hash, HTTPStatus: x.oddStatus(),
 			Reason:  "answer of " + strconv.FormatInt(t.size, 10) + " bytes not read",
 			Anomaly: append(x.anomaly, "oversized_answer")})
@@ -229,7 +229,7 @@ func (x *exchange) unreadableAnswer(t *tee, body []byte) {
 		result = statusResult(t.status)
 	}
 	for _, o := range x.pending {
-		_ = o.end(auditlog.Outcome{Result: result, Direction: auditlog.ServerToClient,
+		o.end(auditlog.Outcome{Result: result, Direction: auditlog.ServerToClient,
 			HTTPStatus: t.status, Answer: x.payload(body, refusalCapture), Response: body,
 			Reason: "the answer is no JSON-RPC message", Anomaly: x.anomaly})
 	}
@@ -257,7 +257,7 @@ func (x *exchange) blockAnswer(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(body)
 	for _, o := range x.pending {
-		_ = o.end(auditlog.Outcome{Result: auditlog.MalformedResponse, Direction: auditlog.ServerToClient,
+		o.end(auditlog.Outcome{Result: auditlog.MalformedResponse, Direction: auditlog.ServerToClient,
 			Reason: "the answer's encoding cannot be read, so it was withheld", Anomaly: x.anomaly})
 	}
 }
@@ -274,7 +274,7 @@ func (x *exchange) finish(panicked any, err error) {
 		// The client answers with a request of its own, perhaps after this
 		// stream has ended.
 		if !o.ended.Load() && !x.lease.open.park(o) {
-			_ = o.end(auditlog.Outcome{Result: auditlog.Timeout, Reason: "the stream ended before the answer"})
+			o.end(auditlog.Outcome{Result: auditlog.Timeout, Reason: "the stream ended before the answer"})
 		}
 	}
 	if x.r.Method == http.MethodDelete && x.session != "" && x.tee.status >= 200 && x.tee.status < 300 {
@@ -319,7 +319,7 @@ func (x *exchange) abandon(o *operation, panicked any, err error) {
 		}
 		out.Result, out.Reason = auditlog.UpstreamError, "the exchange ended without the answer"
 	}
-	_ = o.end(out)
+	o.end(out)
 }
 
 // mayResume reports whether the answer of a call may still come on another

@@ -179,7 +179,7 @@ func (x *exchange) openAnswer(m *mcp.Message, base auditlog.Message) *refusal {
 	whole := m.Whole.Of(x.body)
 	if o := x.lease.open.find(key); o != nil {
 		out := x.outcome(m, x.body, whole, auditlog.ClientToServer)
-		if err := o.end(out); err != nil {
+		if err := o.endFirst(out); err != nil {
 			return x.unrecorded(m, err)
 		}
 		return nil

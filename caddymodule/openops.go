@@ -86,7 +86,7 @@ func (t *openOps) park(o *operation) bool {
 	}
 	t.parked++
 	o.expiry = time.AfterFunc(parkedFor, func() {
-		_ = o.end(auditlog.Outcome{Result: auditlog.Timeout, Reason: "no answer on any stream of the session"})
+		o.end(auditlog.Outcome{Result: auditlog.Timeout, Reason: "no answer on any stream of the session"})
 	})
 	return true
 }
@@ -120,14 +120,14 @@ func (t *openOps) remove(o *operation) {
 // endSession closes the operations of a session that was ended.
 func (t *openOps) endSession(scope string) {
 	for _, o := range t.list(func(o *operation) bool { return o.key.scope == scope }) {
-		_ = o.end(auditlog.Outcome{Result: auditlog.Cancelled, Reason: "session ended"})
+		o.end(auditlog.Outcome{Result: auditlog.Cancelled, Reason: "session ended"})
 	}
 }
 
 // endAll closes every operation and stops its exchange.
 func (t *openOps) endAll(result auditlog.Result, reason string) {
 	for _, o := range t.list(func(*operation) bool { return true }) {
-		_ = o.end(auditlog.Outcome{Result: result, Reason: reason})
+		o.end(auditlog.Outcome{Result: result, Reason: reason})
 		if o.abort != nil {
 			o.abort()
 		}
@@ -152,11 +152,22 @@ func (t *openOps) count() int {
 	return len(t.all)
 }
 
-// end writes the operation's outcome. Only the first call counts: an answer, a
-// disconnect and a shutdown may meet. An error says that the outcome is not
-// written yet: the log owes it, reports itself unhealthy and takes no new
-// intent until it is.
-func (o *operation) end(out auditlog.Outcome) (err error) {
+// end records the operation's outcome without waiting for the disk: its bytes
+// have gone out, or there are none. Only the first call counts: an answer, a
+// disconnect and a shutdown may meet. An outcome that cannot be written is
+// owed by the log, which reports itself unhealthy and takes no new intent
+// until it is.
+func (o *operation) end(out auditlog.Outcome) {
+	_ = o.close(out, (*auditlog.Operation).EndLater)
+}
+
+// endFirst is end for an outcome whose message has yet to go on: it returns
+// when the record is acknowledged.
+func (o *operation) endFirst(out auditlog.Outcome) error {
+	return o.close(out, (*auditlog.Operation).End)
+}
+
+func (o *operation) close(out auditlog.Outcome, record func(*auditlog.Operation, context.Context, auditlog.Outcome) error) (err error) {
 	if o.ended.Swap(true) {
 		return nil
 	}
@@ -165,7 +176,7 @@ func (o *operation) end(out auditlog.Outcome) (err error) {
 		out.Counts = map[string]int{"progress": int(n)}
 	}
 	if o.op != nil {
-		err = o.op.End(context.Background(), out)
+		err = record(o.op, context.Background(), out)
 	}
 	o.log.open.remove(o)
 	o.lease.release()

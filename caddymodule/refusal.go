@@ -41,7 +41,7 @@ func (x *exchange) refuse(ref *refusal) error {
 // undo closes the operations of a batch whose later element was refused.
 func (x *exchange) undo(ref *refusal) {
 	for _, o := range x.pending {
-		_ = o.end(auditlog.Outcome{Result: auditlog.Denied, Reason: ref.reason})
+		o.end(auditlog.Outcome{Result: auditlog.Denied, Reason: ref.reason})
 	}
 }
 
