@@ -87,6 +87,15 @@ func check(t testing.TB, path string) []parsed {
 		}
 		tree.Append(leaf)
 	}
+	report, err := auditlog.Verify(t.Context(), []auditlog.Source{auditlog.FileSource(path)}, auditlog.VerifyOptions{Strict: true})
+	if err != nil {
+		t.Fatalf("Verify: %v", err)
+	}
+	for _, f := range report.Findings {
+		if f.Class == "T" || f.Class == "D" {
+			t.Errorf("verify: %+v", f)
+		}
+	}
 	return list
 }
 

@@ -78,8 +78,12 @@ func (o *Operation) queue(ctx context.Context, out Outcome) (*entry, error) {
 // outcome builds the outcome's entry. One that would be too large keeps its
 // payloads as $trunc.
 func (o *Operation) outcome(out Outcome) (*entry, error) {
+	session := o.session
+	if out.SessionID != "" {
+		session = o.log.enc.blind.session(out.SessionID)
+	}
 	build := func(truncate bool) (draft, error) {
-		return o.log.enc.outcome(&o.m, o.session, o.seq, &out, truncate, newStamp(o.log.cfg.Now()))
+		return o.log.enc.outcome(&o.m, session, o.seq, &out, truncate, newStamp(o.log.cfg.Now()))
 	}
 	d, err := build(false)
 	if err != nil {

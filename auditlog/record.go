@@ -121,6 +121,8 @@ type Outcome struct {
 	HTTPStatus int
 	// Policy replaces the intent's decision if not nil (a refusal after the intent).
 	Policy *Policy
+	// SessionID, if not empty, replaces the intent's: the answer opened it.
+	SessionID string
 	// ResponseHash replaces Response for an answer that was not held in
 	// memory: see Operation.NewWireHash.
 	ResponseHash *WireHash
