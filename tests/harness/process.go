@@ -55,8 +55,8 @@ func launch(t testing.TB, cmd *exec.Cmd) *Process {
 		p.Kill()
 		if t.Failed() {
 			text := p.Err.String()
-			if len(text) > 8192 {
-				text = "…" + text[len(text)-8192:]
+			if len(text) > 1<<16 {
+				text = "…" + text[len(text)-1<<16:]
 			}
 			t.Logf("stderr of %s:\n%s", cmd.Path, text)
 		}
@@ -98,6 +98,9 @@ func (p *Process) Exit(t testing.TB) int {
 	select {
 	case <-p.done:
 	case <-time.After(Patience):
+		// A Go program prints its goroutines on SIGABRT.
+		p.Cmd.Process.Signal(syscall.SIGABRT)
+		Within(t, Patience, "the end by SIGABRT", p.done)
 		t.Fatalf("%s has not ended within %s", p.Cmd.Path, Patience)
 	}
 	if status, ok := p.Cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
