@@ -61,7 +61,7 @@ func (x *exchange) serverMessage(m *mcp.Message, data []byte) {
 		out := x.outcome(m, data, m.Whole.Of(data), auditlog.ServerToClient)
 		out.HTTPStatus = x.oddStatus()
 		out.Anomaly = x.anomaly
-		x.learnVersion(o, m, data)
+		out.SessionID = x.learnSession(o, m, data)
 		o.end(out)
 	case mcp.KindNotification:
 		if mcp.Text(m.Method.Of(data)) == "notifications/progress" {
@@ -338,16 +338,18 @@ func isAbort(p any) bool {
 	return ok && (errors.Is(err, http.ErrAbortHandler) || errors.Is(err, context.Canceled))
 }
 
-// learnVersion remembers the protocol version that an initialize negotiated.
-func (x *exchange) learnVersion(o *operation, m *mcp.Message, data []byte) {
+// learnSession returns the session that an initialize opened and remembers the
+// protocol version that was negotiated for it.
+func (x *exchange) learnSession(o *operation, m *mcp.Message, data []byte) string {
 	if o.method != "initialize" || m.Kind != mcp.KindResult {
-		return
+		return ""
 	}
 	session := x.tee.Header().Get(sessionHeader)
 	if session == "" {
 		session = x.session
 	}
 	x.lease.sessions.set(session, mcp.Text(m.ProtocolVersion.Of(data)))
+	return session
 }
 
 // legacyEndpoint reads the session out of the address that the HTTP+SSE

@@ -419,3 +419,25 @@ func TestRefusalFloodIsJoined(t *testing.T) {
 	}
 	r.verify()
 }
+
+func TestInitializeTellsTheSessionItOpenedAndItsVersion(t *testing.T) {
+	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Mcp-Session-Id", "minted-1")
+		answerJSON(w, r, `{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"s","version":"1"}}`)
+	})
+	r := start(t, up, "", "")
+	r.post(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"2"}}}`)
+	r.post(echoCall, "Mcp-Session-Id", "minted-1")
+	got := r.await(4)
+	if got[0].str("session") != "" || got[0].str("protocol_version") != "2025-11-25" || got[0]["client_info"] == nil {
+		t.Errorf("intent of initialize: %v", got[0])
+	}
+	session := got[1].str("session")
+	if len(session) != 22 || got[2].str("session") != session || got[2].str("protocol_version") != "2025-06-18" {
+		t.Errorf("the session is not told:\n%s", show(got))
+	}
+	if strings.Contains(show(got), "minted-1") {
+		t.Error("the session id is in the log in clear")
+	}
+	r.verify()
+}
