@@ -94,9 +94,13 @@ func (f *Front) receive(msg *message, resp *http.Response) error {
 		return fmt.Errorf("the connection to the audited route broke before the whole answer came: %w; the call may have been executed", err)
 	}
 	if !msg.request() && msg.scanned {
-		// Nobody waits for an answer; a refusal matters all the same.
+		// Nobody waits for an answer; a refusal matters all the same. One with
+		// a text of its own is told: a request may have lost its id.
 		if resp.StatusCode/100 != 2 {
 			f.refused(msg, resp.StatusCode)
+			if msg.m.Kind == mcp.KindNotification && isError(body) {
+				f.out.deliver(0, body)
+			}
 		}
 		return nil
 	}
@@ -118,6 +122,13 @@ func (f *Front) receive(msg *message, resp *http.Response) error {
 		return errors.New(describeStatus(resp.StatusCode))
 	}
 	return nil
+}
+
+// isError reports whether a body is one JSON-RPC error.
+func isError(body []byte) bool {
+	var scratch [1]mcp.Message
+	msgs, batch, fault := mcp.ScanAnswer(body, scratch[:0])
+	return fault == nil && !batch && msgs[0].Kind == mcp.KindError
 }
 
 // describeStatus says what an answer without a message means.
