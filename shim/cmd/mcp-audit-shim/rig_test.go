@@ -369,3 +369,12 @@ func outcome(t *testing.T, recs []record, method, id string) record {
 	t.Fatalf("%s %s has no intent", method, id)
 	return nil
 }
+
+// backdate makes a file look a minute old.
+func backdate(t *testing.T, path string) {
+	t.Helper()
+	then := time.Now().Add(-time.Minute)
+	if err := os.Chtimes(path, then, then); err != nil {
+		t.Fatal(err)
+	}
+}
