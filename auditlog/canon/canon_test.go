@@ -159,23 +159,6 @@ func TestUnquote(t *testing.T) {
 	}
 }
 
-func TestSteadyStateAllocatesNothing(t *testing.T) {
-	src := sample(1051)
-	dst, _ := canon.Append(nil, src)
-	jcsForm := append([]byte(nil), dst...)
-	padded := []byte("[0.25" + strings.Repeat("0", 100) + ",1e-7]")
-	for name, f := range map[string]func(){
-		"Append":      func() { dst, _ = canon.Append(dst[:0], src) },
-		"Check":       func() { canon.Check(src) },
-		"padded":      func() { dst, _ = canon.Append(dst[:0], padded) },
-		"IsCanonical": func() { canon.IsCanonical(jcsForm, 72) },
-	} {
-		if n := testing.AllocsPerRun(200, f); n != 0 {
-			t.Errorf("%s: %v allocations", name, n)
-		}
-	}
-}
-
 // sample is a JSON-RPC request of about n bytes, its keys out of order.
 func sample(n int) []byte {
 	head := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"write_file","arguments":{"path":"/srv/notes/a.txt","mode":420,"ratio":0.25,"tags":["a","b","ü"],"content":"`
