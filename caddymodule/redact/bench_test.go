@@ -65,3 +65,37 @@ func BenchmarkRedact(b *testing.B) {
 		})
 	}
 }
+
+// The cost of hostile payloads must not grow faster than their length: they
+// would stall the proxy otherwise. Compare the two sizes' throughput.
+func BenchmarkHostile(b *testing.B) {
+	p := profile(b)
+	nest := func(n int) string {
+		s := `{"token":"x","a":"` + strings.Repeat("y", n/2) + `"}`
+		for len(s) < n {
+			s = `["` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"]`
+		}
+		return s
+	}
+	for name, payload := range map[string]func(n int) string{
+		"brackets":           func(n int) string { return strings.Repeat("[", n/2) + strings.Repeat("]", n/2) },
+		"one long name":      func(n int) string { return `{"` + strings.Repeat("secretary", n/9) + `":1}` },
+		"names":              func(n int) string { return `{` + strings.Repeat(`"token":1,`, n/10) + `"a":1}` },
+		"backslashes":        func(n int) string { return `["` + strings.Repeat(`\\`, n/2) + `"]` },
+		"many edits in text": func(n int) string { return `["{` + strings.Repeat(`\"token\":1,`, n/12) + `\"a\":1}"]` },
+		"text in text":       nest,
+		"opening texts":      func(n int) string { return `[` + strings.Repeat(`"[\"[",`, n/7) + `1]` },
+	} {
+		for _, n := range []int{32 << 10, 256 << 10} {
+			b.Run(fmt.Sprintf("%s/%dKB", name, n>>10), func(b *testing.B) {
+				src := []byte(payload(n))
+				b.SetBytes(int64(len(src)))
+				for b.Loop() {
+					if _, _, err := p.Redact(src); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
