@@ -16,11 +16,19 @@ const (
 // (dbpassword). A shorter one, such as pin, would be found in every other word.
 const minGlued = 5
 
-// judge gives the verdict on a decoded name.
+// longestName is the length up to which a name is taken apart. No real name is
+// longer, and a made-up one must not cost more than its length.
+const longestName = 1024
+
+// judge gives the verdict on a decoded name. The value of an overlong one goes
+// if a pattern occurs in it at all.
 func (p *Profile) judge(name []byte) verdict {
 	found := p.filter.find(name)
 	if found == 0 {
 		return passes
+	}
+	if len(name) > longestName {
+		return secret
 	}
 	var text [128]byte
 	var begins [128]bool
