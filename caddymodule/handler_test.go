@@ -299,12 +299,12 @@ func TestCredentialsStopHere(t *testing.T) {
 	})
 	r := start(t, up, "", "")
 	resp := r.send(context.Background(), http.MethodPost, echoCall, "Authorization", "Bearer s3cr3t-credential", "Cookie", "c=d",
-		"Mcp-Audit-Capability", "capability", "Mcp-Custom", "kept")
+		"Authorization", "Mcp-Shim capability", "Mcp-Custom", "kept")
 	resp.Body.Close()
 	up.mu.Lock()
 	head := up.heads[0]
 	up.mu.Unlock()
-	for _, name := range []string{"Authorization", "Cookie", "Mcp-Audit-Capability"} {
+	for _, name := range []string{"Authorization", "Cookie"} {
 		if head.Get(name) != "" {
 			t.Errorf("%s went on", name)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/capability"
 )
 
 // PrincipalConfig declares the identity of every caller of a site that has no
@@ -32,13 +33,10 @@ type PrincipalConfig struct {
 	Source string `json:"source,omitempty"`
 }
 
-// The header and the request variable of the shim's per-run capability. The
-// handler takes the header off the request, so that it is neither recorded nor
+// capabilityVar is the request variable of the shim's per-run capability. The
+// handler takes it off the request, so that it is neither recorded nor
 // forwarded; the mcp_shim upstreams read the variable.
-const (
-	capabilityHeader = "Mcp-Audit-Capability"
-	capabilityVar    = "mcp_audit.capability"
-)
+const capabilityVar = "mcp_audit.capability"
 
 // anonymous is the client id of a caller nobody vouches for.
 const anonymous = "anonymous"
@@ -100,11 +98,9 @@ func verified(repl *caddy.Replacer, placeholders []string) *auditlog.Principal {
 // takeCapability moves the shim's capability from the request's headers into
 // a variable.
 func takeCapability(r *http.Request) {
-	values := r.Header.Values(capabilityHeader)
-	if len(values) == 1 {
-		caddyhttp.SetVar(r.Context(), capabilityVar, values[0])
+	if token := capability.Take(r.Header); token != "" {
+		caddyhttp.SetVar(r.Context(), capabilityVar, token)
 	}
-	r.Header.Del(capabilityHeader)
 }
 
 // clientAddress is the caller's address after trusted proxies.

@@ -88,7 +88,7 @@ func (u *ShimUpstreams) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.ArgErr()
 	}
-	for d.NextBlock(d.Nesting()) {
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		switch d.Val() {
 		case "runtime_dir":
 			if u.RuntimeDir != "" {

@@ -72,16 +72,16 @@ func TestShimUpstreamsCaddyfile(t *testing.T) {
 	for input, want := range map[string]string{
 		"mcp_shim":                                        "",
 		"mcp_shim {\n runtime_dir /run/x\n}":              "/run/x",
-		"mcp_shim /run/x":                                 "error: Wrong argument count",
-		"mcp_shim {\n runtime_dir\n}":                     "error: Wrong argument count",
-		"mcp_shim {\n runtime_dir /a /b\n}":               "error: Wrong argument count",
+		"mcp_shim /run/x":                                 "error: wrong argument count",
+		"mcp_shim {\n runtime_dir\n}":                     "error: wrong argument count",
+		"mcp_shim {\n runtime_dir /a /b\n}":               "error: wrong argument count",
 		"mcp_shim {\n runtime_dir /a\n runtime_dir /b\n}": "error: duplicate subdirective",
 		"mcp_shim {\n runtime /a\n}":                      "error: unrecognized subdirective",
 	} {
 		u := new(ShimUpstreams)
 		err := u.UnmarshalCaddyfile(caddyfile.NewTestDispenser(input))
 		if text, wantErr := strings.CutPrefix(want, "error: "); wantErr {
-			if err == nil || !strings.Contains(err.Error(), text) {
+			if err == nil || !strings.Contains(strings.ToLower(err.Error()), text) {
 				t.Errorf("%q: %v, want %q", input, err, text)
 			}
 			continue

@@ -110,7 +110,7 @@ func openRemote(o *Options, handler http.Handler, logger *slog.Logger) (*remote,
 	}
 	r.chain = Chain{
 		URL:       at.url,
-		Header:    http.Header{capability.Header: {token}},
+		Header:    http.Header{"Authorization": {capability.Authorization(token)}},
 		Transport: r.client,
 		Unreachable: func(err error) string {
 			return fmt.Sprintf("the audit is unavailable, the call was not forwarded: Caddy at %s cannot be reached (%v); start it, or correct --caddy", o.Caddy, cause(err))

@@ -11,14 +11,45 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 )
 
-// Header carries the capability from the shim to the handler, which takes it
-// off the request.
-const Header = "Mcp-Audit-Capability"
+// scheme is the Authorization scheme that carries the capability from the shim
+// to the handler. Caddy keeps the values of that header out of its logs.
+const scheme = "Mcp-Shim "
+
+// Authorization is the value of the Authorization header for a token.
+func Authorization(token string) string { return scheme + token }
+
+// Take removes the capability from a request's headers and returns its token,
+// or "" if there is none or more than one. Other credentials stay.
+func Take(h http.Header) (token string) {
+	var others []string
+	found := 0
+	for _, value := range h.Values("Authorization") {
+		if len(value) > len(scheme) && strings.EqualFold(value[:len(scheme)], scheme) {
+			token = strings.TrimSpace(value[len(scheme):])
+			found++
+			continue
+		}
+		others = append(others, value)
+	}
+	if found == 0 {
+		return ""
+	}
+	h.Del("Authorization")
+	for _, value := range others {
+		h.Add("Authorization", value)
+	}
+	if found > 1 {
+		return ""
+	}
+	return token
+}
 
 // size is the length of a token's secret in bytes.
 const size = 32

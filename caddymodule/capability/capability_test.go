@@ -4,8 +4,10 @@ package capability_test
 
 import (
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,6 +29,28 @@ func TestSocketPathTellsTokensApartAndHidesThem(t *testing.T) {
 	}
 	if strings.Contains(pathA, a) || strings.Contains(pathA, a[:8]) {
 		t.Error("the path shows the token")
+	}
+}
+
+func TestTakeLeavesOtherCredentialsAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		values, left []string
+		token        string
+	}{
+		"none":           {},
+		"another scheme": {values: []string{"Bearer x"}, left: []string{"Bearer x"}},
+		"alone":          {values: []string{capability.Authorization("t")}, token: "t"},
+		"any case":       {values: []string{"mcp-SHIM t"}, token: "t"},
+		"beside another": {values: []string{"Bearer x", "Mcp-Shim t"}, left: []string{"Bearer x"}, token: "t"},
+		"twice":          {values: []string{"Mcp-Shim t", "Mcp-Shim u"}},
+	} {
+		h := http.Header{}
+		for _, v := range c.values {
+			h.Add("Authorization", v)
+		}
+		if token := capability.Take(h); token != c.token || !slices.Equal(h.Values("Authorization"), c.left) {
+			t.Errorf("%s: %q, left %q", name, token, h.Values("Authorization"))
+		}
 	}
 }
 
