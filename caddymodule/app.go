@@ -61,6 +61,9 @@ func (a *App) Provision(ctx caddy.Context) error {
 		paths[s.Path] = name
 		a.settings[name] = s
 	}
+	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
+		return fmt.Errorf("mcp_audit: registering metrics: %w", err)
+	}
 	events, err := ctx.App("events")
 	if err != nil {
 		return fmt.Errorf("getting the events app: %w", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -440,4 +441,39 @@ func TestInitializeTellsTheSessionItOpenedAndItsVersion(t *testing.T) {
 		t.Error("the session id is in the log in clear")
 	}
 	r.verify()
+}
+
+func TestStateOfTheLogIsServed(t *testing.T) {
+	up := newUpstream(t, ok)
+	r := start(t, up, "", "")
+	admin, metrics := freePort(t), freePort(t)
+	text := strings.Replace(r.caddyfile("", ""), "admin off", fmt.Sprintf("admin 127.0.0.1:%d", admin), 1) +
+		fmt.Sprintf("http://:%d {\n\tbind 127.0.0.1\n\tmetrics /metrics\n}\n", metrics)
+	for range 2 { // a second load has a registry of its own
+		if err := r.load(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for url, want := range map[string]string{
+		fmt.Sprintf("http://127.0.0.1:%d/mcp_audit/status", admin): `"healthy":true`,
+		fmt.Sprintf("http://127.0.0.1:%d/metrics", metrics):        `mcp_audit_sink_up{log="default"} 1`,
+	} {
+		resp, err := client.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != 200 || !strings.Contains(string(body), want) {
+			t.Errorf("%s: %d, no %s in %.2000s", url, resp.StatusCode, want, body)
+		}
+	}
+	resp, err := client.Post(fmt.Sprintf("http://127.0.0.1:%d/mcp_audit/checkpoint", admin), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 200 || !strings.Contains(string(body), "/i0\\n") {
+		t.Errorf("checkpoint: %d %s", resp.StatusCode, body)
+	}
 }

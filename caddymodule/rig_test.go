@@ -22,6 +22,7 @@ import (
 	_ "github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	_ "github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
 	_ "github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+	_ "github.com/caddyserver/caddy/v2/modules/metrics"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 	_ "github.com/caddy-mcp-audit/mcp-audit/caddymodule"
