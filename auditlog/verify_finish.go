@@ -5,6 +5,11 @@ import "time"
 // finish closes what is open and makes the report.
 func (j *judge) finish() *Report {
 	r := &j.report
+	for code, n := range j.kinds {
+		if n > 0 {
+			r.Kinds[kindNames[code]] += n
+		}
+	}
 	last := j.inc
 	j.closeIncarnation()
 	if r.Records == 0 && last == nil {

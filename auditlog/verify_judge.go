@@ -56,6 +56,7 @@ type judge struct {
 	lastTime, sinceCheckpoint int64
 	hasTime, overdue          bool
 
+	kinds    [kindCount]int
 	anchors  []*heldAnchor
 	waiting  []*heldAnchor // of this incarnation, by size, not reached yet
 	suspects []suspect

@@ -61,12 +61,13 @@ func clip(b []byte) string {
 // count counts the record under its kind. A log cannot make the report grow
 // by inventing kinds.
 func (j *judge) count(line []byte, s *scanned) {
-	name := kindNames[s.facts.kind]
-	if name == "" {
-		name = clip(line[s.facts.kindText[0]:s.facts.kindText[1]])
-		if name == "" || j.report.Kinds[name] == 0 && len(j.report.Kinds) > 64 {
-			name = "(other)"
-		}
+	if s.facts.kind != codeUnknown {
+		j.kinds[s.facts.kind]++
+		return
+	}
+	name := clip(line[s.facts.kindText[0]:s.facts.kindText[1]])
+	if name == "" || j.report.Kinds[name] == 0 && len(j.report.Kinds) > 64 {
+		name = "(other)"
 	}
 	j.report.Kinds[name]++
 }
@@ -271,20 +272,19 @@ func (j *judge) erasure(b bodyView, s *scanned) {
 func seconds(ns int64) string { return time.Duration(ns).Round(time.Second).String() }
 
 // operationName says in a few words which call a record is about.
-func operationName(dst, prefix []byte) []byte {
-	b := bodyView{prefix}
-	for _, name := range []string{"method", "tool_name", "mcp_name", "server_id"} {
-		value := bytes.Trim(b.raw(name), `"`)
-		if len(value) == 0 || name == "mcp_name" && bytes.Equal(value, bytes.Trim(b.raw("tool_name"), `"`)) {
+func operationName(dst, line []byte, f *facts) []byte {
+	for i, at := range f.label {
+		value := line[at[0]:at[1]]
+		if len(value) <= 2 || i == 2 && bytes.Equal(value, line[f.label[1][0]:f.label[1][1]]) {
 			continue
 		}
 		switch {
-		case name == "server_id":
+		case i == 3:
 			dst = append(dst, " on "...)
 		case len(dst) > 0:
 			dst = append(dst, ' ')
 		}
-		dst = append(dst, value...)
+		dst = append(dst, value[1:len(value)-1]...)
 	}
 	return dst
 }

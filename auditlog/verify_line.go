@@ -1,7 +1,8 @@
 package auditlog
 
 import (
-	"bytes"
+	"encoding/binary"
+	"math/bits"
 )
 
 // scanned is one line taken apart by position, and what its own bytes say
@@ -207,7 +208,8 @@ type facts struct {
 	kindText  [2]int // in the line, between the quotes
 	unknown   bool   // outcome is "unknown"
 	operation [2]int
-	seqOf     uint64 // intent_seq
+	label     [4][2]int // method, tool_name, mcp_name, server_id
+	seqOf     uint64    // intent_seq
 	hasSeqOf  bool
 	time      int64 // Unix nanoseconds
 	hasTime   bool
@@ -291,6 +293,14 @@ func (f *facts) read(prefix []byte) {
 			f.unknown = string(value) == `"unknown"`
 		case "timestamp":
 			f.time, f.hasTime = parseTimestamp(value)
+		case "method":
+			f.label[0] = m.value
+		case "tool_name":
+			f.label[1] = m.value
+		case "mcp_name":
+			f.label[2] = m.value
+		case "server_id":
+			f.label[3] = m.value
 		case "seal", "open":
 			f.forbidden = true
 		}
@@ -350,24 +360,40 @@ func (m *memberWalk) next() bool {
 	return true
 }
 
+const (
+	everyByte = 0x0101010101010101
+	highBits  = 0x8080808080808080
+)
+
 // quotedEnd returns the index behind the string whose opening quote is at i,
-// or -1.
+// or -1. It looks at eight bytes at a time.
 func quotedEnd(b []byte, i int) int {
-	for from := i + 1; ; {
-		n := bytes.IndexByte(b[from:], '"')
-		if n < 0 {
-			return -1
+	i++
+	for i+8 <= len(b) {
+		w := binary.LittleEndian.Uint64(b[i:])
+		quote, slash := w^everyByte*'"', w^everyByte*'\\'
+		hit := ((quote-everyByte)&^quote | (slash-everyByte)&^slash) & highBits
+		if hit == 0 {
+			i += 8
+			continue
 		}
-		end := from + n
-		slash := end
-		for slash > from && b[slash-1] == '\\' {
-			slash--
+		// Bytes above the lowest hit may be marked wrongly; it never is.
+		i += bits.TrailingZeros64(hit) >> 3
+		if b[i] == '"' {
+			return i + 1
 		}
-		from = end + 1
-		if (end-slash)&1 == 0 {
-			return from
-		}
+		i += 2
 	}
+	for i < len(b) {
+		switch b[i] {
+		case '"':
+			return i + 1
+		case '\\':
+			i++
+		}
+		i++
+	}
+	return -1
 }
 
 // structural marks the bytes that matter when a container is passed over.

@@ -6,11 +6,12 @@ import (
 	"slices"
 )
 
-// pairedIntent is an intent that waits for its outcome.
+// pairedIntent is an intent that waits for its outcome. It stays below the 128
+// bytes up to which a map keeps values without allocating each.
 type pairedIntent struct {
 	operation [16]byte
 	at        place
-	label     [88]byte // which call it is
+	label     [64]byte // which call it is
 	labelLen  uint8
 }
 
@@ -41,7 +42,7 @@ func operationKey(value []byte) (key [16]byte) {
 func (j *judge) intent(line []byte, s *scanned) {
 	in := pairedIntent{operation: operationKey(line[s.facts.operation[0]:s.facts.operation[1]]), at: j.at}
 	var buf [256]byte
-	in.labelLen = uint8(copy(in.label[:], operationName(buf[:0], line[:s.prefix])))
+	in.labelLen = uint8(copy(in.label[:], operationName(buf[:0], line, &s.facts)))
 	j.open[s.seal.Seq] = in
 }
 
@@ -64,7 +65,7 @@ func (j *judge) outcome(line []byte, s *scanned) {
 	if s.facts.unknown {
 		j.report.UnknownOutcomes++
 		j.find("outcome_unknown", "%s (operation %s, intent %d): the process ended before the answer was recorded",
-			printable(operationName(nil, line[:s.prefix])), clip(operation), s.facts.seqOf)
+			printable(operationName(nil, line, &s.facts)), clip(operation), s.facts.seqOf)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 )
 
@@ -39,7 +40,7 @@ const (
 	chunkLines = 8 << 10
 	chunkTotal = 24 << 20
 	chunkLeast = 256 << 10
-	chunkFirst = 64 << 10
+	chunkFirst = 16 << 10
 )
 
 // chunk is a piece of a source that ends with a line feed, or the marker of a
@@ -53,6 +54,7 @@ type chunk struct {
 
 	origin string // the file's, as its first line claims
 	lines  []scanned
+	count  int   // of lines
 	torn   int64 // endChunk
 	size   int64
 	err    error
@@ -172,7 +174,7 @@ func (s *scanner) readAll(ctx context.Context, sources []Source) {
 func (s *scanner) send(ctx context.Context, c *chunk) bool {
 	if c.kind == linesChunk && c.err == nil {
 		c.done = make(chan struct{})
-		c.lines = (*s.infos.Get().(*[]scanned))[:0]
+		c.lines = slices.Grow((*s.infos.Get().(*[]scanned))[:0], c.count)
 		select {
 		case s.work <- c:
 		case <-ctx.Done():
@@ -302,8 +304,9 @@ func (f *fileCutter) fill() error {
 
 // emit sends what lies before cut, and moves the rest to a new buffer.
 func (f *fileCutter) emit(cut int) error {
-	if bytes.Count(f.buf[1:cut], []byte{'\n'}) > chunkLines {
-		cut = 1
+	count := bytes.Count(f.buf[1:cut], []byte{'\n'})
+	if count > chunkLines {
+		cut, count = 1, chunkLines
 		for range chunkLines {
 			cut += bytes.IndexByte(f.buf[cut:f.n], '\n') + 1
 		}
@@ -317,7 +320,7 @@ func (f *fileCutter) emit(cut int) error {
 		return err
 	}
 	rest := copy(next[1:], f.buf[cut:f.n])
-	c := &chunk{file: f.file, buf: f.buf, n: cut, large: f.large, origin: *f.origin}
+	c := &chunk{file: f.file, buf: f.buf, n: cut, large: f.large, origin: *f.origin, count: count}
 	f.buf, f.n, f.large = next, 1+rest, false
 	if !f.s.send(f.ctx, c) {
 		return f.ctx.Err()

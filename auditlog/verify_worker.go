@@ -20,7 +20,9 @@ type lineWorker struct {
 	kids interner
 	mac  cachedMacer
 	sha  hash.Hash
-	body []byte // scratch
+	body []byte // scratch, as the next two
+	sum  [HashSize]byte
+	flaw openingFaults
 }
 
 func newLineWorker(cfg *scanConfig) *lineWorker {
@@ -35,12 +37,17 @@ func (w *lineWorker) chunk(c *chunk) {
 		s := &c.lines[len(c.lines)-1]
 		w.line(c, s)
 		if len(c.lines) > 1 && w.cfg.crypto {
-			if before := &c.lines[len(c.lines)-2]; before.sealed() && s.sealed() {
-				s.chained = true
-				s.chainOK = s.seal.Chain == ChainHash(before.seal.Chain, s.seal.Seq, s.seal.Leaf)
-			}
+			w.link(&c.lines[len(c.lines)-2], s)
 		}
 		at = end + 1
+	}
+}
+
+// link checks that a line continues the chain of the one before it.
+func (w *lineWorker) link(before, s *scanned) {
+	if before.sealed() && s.sealed() {
+		s.chained = true
+		s.chainOK = s.seal.Chain == ChainHash(before.seal.Chain, s.seal.Seq, s.seal.Leaf)
 	}
 }
 
@@ -58,27 +65,41 @@ func (w *lineWorker) line(c *chunk, s *scanned) {
 	if !w.cfg.crypto {
 		return
 	}
+	w.seal(c, s, line)
+	if w.cfg.strict || !s.leafOK || !s.facts.kind.payloadKind() {
+		w.form(line, s)
+	}
+	if s.facts.commits > 0 || s.open[1] > 0 {
+		w.checkOpenings(line, s)
+	}
+}
+
+// seal checks a line's leaf and MAC.
+func (w *lineWorker) seal(c *chunk, s *scanned, line []byte) {
 	// The byte before the line and the one behind the body's last member are
 	// lent to the hash, so that it reads one piece: 0x00 ‖ body.
 	before, behind := c.buf[s.start-1], line[s.prefix]
 	c.buf[s.start-1], line[s.prefix] = 0x00, '}'
 	leaf := Hash(sha256.Sum256(c.buf[s.start-1 : s.start+s.prefix+1]))
-	s.leafOK = leaf == s.seal.Leaf
-	if body := line[:s.prefix+1]; w.cfg.strict || !s.leafOK || !s.facts.kind.payloadKind() {
-		s.canonical = no
-		if canon.IsCanonical(body, maxLineDepth) {
-			s.canonical = yes
-		}
-		s.erased = string(body) == erasedBody
-	}
 	c.buf[s.start-1], line[s.prefix] = before, behind
+	s.leafOK = leaf == s.seal.Leaf
 	if m := w.mac.get(w.cfg.keys, c.origin, s.seal.KeyID, s.seal.Epoch); m != nil {
 		mac := m.mac(s.seal.Chain)
 		s.macDone, s.macOK = true, hmac.Equal(mac[:], s.seal.MAC[:])
 	}
-	if s.facts.commits > 0 || s.open[1] > 0 {
-		w.checkOpenings(line, s)
+}
+
+// form checks the exact form of a body.
+func (w *lineWorker) form(line []byte, s *scanned) {
+	behind := line[s.prefix]
+	line[s.prefix] = '}'
+	body := line[:s.prefix+1]
+	s.canonical = no
+	if canon.IsCanonical(body, maxLineDepth) {
+		s.canonical = yes
 	}
+	s.erased = string(body) == erasedBody
+	line[s.prefix] = behind
 }
 
 // erasedBody is the body of a record that was erased as a whole.
@@ -98,7 +119,8 @@ func (w *lineWorker) checkOpenings(line []byte, s *scanned) {
 	if s.fault == LineExtraMember {
 		return
 	}
-	var faults openingFaults
+	faults := &w.flaw
+	*faults = openingFaults{}
 	open := line[s.open[0]:s.open[1]]
 	if len(open) > 0 && (len(open) == 2 || !canon.IsCanonical(open, maxLineDepth)) {
 		faults.malformed = true
@@ -132,7 +154,8 @@ func (w *lineWorker) checkOpenings(line []byte, s *scanned) {
 		}
 	}
 	if faults.malformed || faults.mismatch != nil || faults.unbound != nil || faults.missing != nil {
-		s.openings = &faults
+		found := *faults
+		s.openings = &found
 	}
 }
 
@@ -188,7 +211,6 @@ func (w *lineWorker) opens(commit, name, pair []byte) bool {
 	w.body = append(w.body, salt[:]...)
 	w.sha.Write(w.body)
 	w.sha.Write(pair[head : len(pair)-1])
-	var got Hash
-	w.sha.Sum(got[:0])
-	return got == want
+	w.sha.Sum(w.sum[:0])
+	return w.sum == want
 }
