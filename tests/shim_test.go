@@ -257,11 +257,7 @@ func TestKilledClientLeavesNoChild(t *testing.T) {
 				t.Errorf("the child lived on for %s", took)
 			}
 			log := harness.ShimLog(dir)
-			harness.Eventually(t, "the log is closed", func() bool {
-				records := harness.ReadLog(t, log)
-				return len(harness.Select(records, func(r harness.Record) bool { return r.Kind == "stop" })) == 1
-			})
-			harness.Operations(t, harness.ReadLog(t, log))
+			harness.Operations(t, harness.Closed(t, log))
 			harness.VerifyClean(t, log)
 		})
 	}

@@ -44,6 +44,7 @@ func TestStartIsRefusedOnALogThatWasChanged(t *testing.T) {
 			if c.name == "edited in the tail" {
 				// Only what the state does not cover yet is read at the start.
 				caddy.Post(t, call("1", "echo", `{"m":"2"}`))
+				caddy.Operation(t, "the call", with(`"m":"2"`))
 				caddy.Kill()
 			} else {
 				caddy.Stop(t)
@@ -79,6 +80,7 @@ func TestTornTailIsSetAsideAndTheLogGoesOn(t *testing.T) {
 	u := upstream.Start(t)
 	caddy := harness.StartCaddy(t, harness.Site{Upstream: u.Address})
 	caddy.Post(t, call("1", "echo", `{"m":"1"}`))
+	caddy.Operation(t, "the call", with(`"m":"1"`))
 	caddy.Kill()
 	const torn = `{"audit_operation_id":"torn in the mid`
 	data := read(t, caddy.Log)

@@ -78,7 +78,7 @@ func (d *demo) overHTTP(ctx context.Context) error {
 	}
 	defer session.Close()
 	return calls(ctx, session,
-		step{"add_note", map[string]any{"name": "shopping", "text": "milk, bread", "api_key": "sk-not-for-the-log"}},
+		step{"add_note", map[string]any{"name": "shopping", "text": "milk, bread", "api_token": "not for the log"}},
 		step{"read_file", map[string]any{"path": "shopping"}},
 		step{"read_file", map[string]any{"path": "missing"}},
 		step{"delete_file", map[string]any{"path": "shopping"}},
@@ -129,8 +129,8 @@ func (d *demo) flip(ctx context.Context) error {
 	if at < 0 {
 		return fmt.Errorf("the log %s does not hold the note", d.log)
 	}
-	data[at] ^= 1
-	say("%q becomes %q", "milk", data[at:at+4])
+	data[at] = 's'
+	say(`"milk" becomes %q`, data[at:at+4])
 	return d.tampered(ctx, 1, data)
 }
 

@@ -50,6 +50,9 @@ func (notes) echo(_ context.Context, _ *mcp.CallToolRequest, a echoArgs) (*mcp.C
 type addArgs struct {
 	Name string `json:"name" jsonschema:"the note's name"`
 	Text string `json:"text" jsonschema:"its text"`
+
+	// Token is there to be kept out of logs.
+	Token string `json:"api_token,omitempty" jsonschema:"proves who adds it; any will do"`
 }
 
 func (n notes) add(_ context.Context, _ *mcp.CallToolRequest, a addArgs) (*mcp.CallToolResult, any, error) {

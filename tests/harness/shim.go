@@ -113,6 +113,31 @@ func (s *Shim) Rest(t testing.TB) []string {
 	}
 }
 
+// Closed waits until the last writer of a log has sealed it, and returns its
+// records.
+func Closed(t testing.TB, log string) []Record {
+	t.Helper()
+	var records []Record
+	Eventually(t, "the log "+log+" is sealed", func() bool {
+		data, err := os.ReadFile(log)
+		if err != nil || len(data) == 0 || data[len(data)-1] != '\n' {
+			return false
+		}
+		records = ParseLog(t, data)
+		starts, stops := 0, 0
+		for _, r := range records {
+			switch r.Kind {
+			case "start":
+				starts++
+			case "stop":
+				stops++
+			}
+		}
+		return starts == stops && records[len(records)-1].Kind == "checkpoint"
+	})
+	return records
+}
+
 // Call sends a request and returns the next line.
 func (s *Shim) Call(t testing.TB, line string) string {
 	t.Helper()

@@ -14,25 +14,25 @@ func printBudgets(results map[string]*result, checked verification, piped [2]pip
 	}{{"1 KB", 60}, {"64 KB text", 250}, {"64 KB dense", 700}, {"1 MB text", 4000}, {"1 MB dense", 11000}} {
 		base, audited := results[p.name+" 16 "+plain], results[p.name+" 16 "+written]
 		added := median(audited.cpu) - median(base.cpu)
-		print(fmt.Sprintf("CPU per request over plain Caddy, %s", p.name), "≤", p.µs, added, "µs", len(base.cpu) > 0)
+		row(fmt.Sprintf("CPU per request over plain Caddy, %s", p.name), "≤", p.µs, added, "µs", len(base.cpu) > 0)
 	}
 	for _, p := range []struct {
 		name  string
 		ratio float64
 	}{{"1 KB", 0.70}, {"64 KB text", 0.70}, {"64 KB dense", 0.45}} {
 		ratio := results[p.name+" 16 "+written].rate() / results[p.name+" 16 "+plain].rate()
-		print(fmt.Sprintf("throughput against plain Caddy, 16 connections, %s", p.name), "≥", p.ratio, ratio, "", true)
+		row(fmt.Sprintf("throughput against plain Caddy, 16 connections, %s", p.name), "≥", p.ratio, ratio, "", true)
 	}
 	ratio := results["1 KB 64 "+durable].rate() / results["1 KB 64 "+written].rate()
-	print("throughput of durable against written, 64 connections", "≥", 0.60, ratio, "", true)
-	print("verify, per core", "≥", 0.4, checked.perCore(), "GB/s", true)
-	print("shim, added to the first answer", "≤", 50, milliseconds(piped[1].first-piped[0].first), "ms", true)
-	print("shim, added p50 at 1 KB", "≤", 0.40, milliseconds(piped[1].p50-piped[0].p50), "ms", true)
+	row("throughput of durable against written, 64 connections", "≥", 0.60, ratio, "", true)
+	row("verify, per core", "≥", 0.4, checked.perCore(), "GB/s", true)
+	row("shim, added to the first answer", "≤", 50, milliseconds(piped[1].first-piped[0].first), "ms", true)
+	row("shim, added p50 at 1 KB", "≤", 0.40, milliseconds(piped[1].p50-piped[0].p50), "ms", true)
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-func print(what, sign string, allowed, measured float64, unit string, known bool) {
+func row(what, sign string, allowed, measured float64, unit string, known bool) {
 	if !known {
 		fmt.Printf("%-58s %12s %12s\n", what, sign+" "+number(allowed, unit), "-")
 		return
