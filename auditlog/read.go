@@ -119,3 +119,31 @@ func (r *Reader) Lines() int { return r.lines }
 
 // Consumed is the number of bytes of the lines read so far, their LFs included.
 func (r *Reader) Consumed() int64 { return r.consumed }
+
+// ObjectMembers calls each for the members of an object in canonical form, as
+// records have them, until it returns false. The name is the raw text between
+// its quotes. It reports whether the text is an object.
+func ObjectMembers(object []byte, each func(name, value []byte) bool) bool {
+	if len(object) < 2 || object[0] != '{' || object[len(object)-1] != '}' {
+		return false
+	}
+	m := memberWalk{b: object[:len(object)-1]}
+	for m.next() {
+		if !each(object[m.name[0]:m.name[1]], object[m.value[0]:m.value[1]]) {
+			return true
+		}
+	}
+	return !m.broken
+}
+
+// ObjectMember returns a member's JSON text in an object in canonical form, or
+// nil.
+func ObjectMember(object []byte, name string) (value []byte) {
+	ObjectMembers(object, func(n, v []byte) bool {
+		if string(n) == name {
+			value = v
+		}
+		return value == nil
+	})
+	return value
+}

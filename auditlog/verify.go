@@ -101,6 +101,8 @@ type AnchoredBy struct {
 	Name   string `json:"name"`
 	Origin string `json:"origin"`
 	Size   uint64 `json:"size"`
+	// Until is the time of the newest record that it covers.
+	Until time.Time `json:"until,omitzero"`
 }
 
 // Report is the result of Verify.

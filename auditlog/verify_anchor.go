@@ -14,9 +14,10 @@ type heldAnchor struct {
 	head     TreeHead
 	readable bool // head is valid
 
-	done     bool // judged
-	valid    bool // its signature was found valid
-	compared bool // its root was compared
+	done     bool  // judged
+	valid    bool  // its signature was found valid
+	compared bool  // its root was compared
+	until    int64 // time of the newest record it covers, Unix nanoseconds
 }
 
 func (j *judge) readAnchors() {
@@ -107,7 +108,7 @@ func (j *judge) passed(seq uint64) []*heldAnchor {
 }
 
 func (j *judge) compareAnchor(a *heldAnchor, root Hash) {
-	a.done, a.compared = true, a.head.Root == root
+	a.done, a.compared, a.until = true, a.head.Root == root, j.lastTime
 	if !a.compared {
 		j.findAt(place{}, "anchor_mismatch", "%s: the first %d records are not those that it states", a.name, a.head.Size)
 	}
@@ -259,6 +260,7 @@ func (j *judge) comparePrevious(a *heldAnchor, first *incarnation) {
 		j.findAt(place{}, "tail_truncated", "%s states %d records of %s, but the chain break follows %d", a.name, a.head.Size, a.head.Origin, first.prevSize)
 	case a.head.Size == first.prevSize:
 		j.compareAnchor(a, first.prevRoot)
+		a.until = 0
 	case a.external:
 		j.findAt(place{}, "partial_history", "%s is of %s, whose records are not among the files", a.name, a.head.Origin)
 	}

@@ -75,6 +75,10 @@ func (j *judge) watermarks(last *incarnation) {
 		case a.head.Origin == last.origin:
 			w.Anchored = max(w.Anchored, a.head.Size)
 		}
-		w.AnchoredBy = append(w.AnchoredBy, AnchoredBy{Name: a.name, Origin: a.head.Origin, Size: a.head.Size})
+		by := AnchoredBy{Name: a.name, Origin: a.head.Origin, Size: a.head.Size}
+		if a.until != 0 {
+			by.Until = time.Unix(0, a.until).UTC()
+		}
+		w.AnchoredBy = append(w.AnchoredBy, by)
 	}
 }

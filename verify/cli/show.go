@@ -182,8 +182,14 @@ func (o *operation) entry() []byte {
 				continue
 			}
 			value := r.Member(name)
-			if name == "timestamp" && value != nil {
+			switch {
+			case value == nil:
+			case name == "timestamp":
 				value = strconv.AppendQuote(nil, r.Time().Format(time.RFC3339Nano))
+			case name == "principal":
+				value = reordered(value, "subject", "client_id", "issuer")
+			case name == "error":
+				value = reordered(value, "code", "message", "data")
 			}
 			if value != nil {
 				member(name, value)

@@ -182,7 +182,12 @@ func (t *tailer) render(line []byte) (string, bool) {
 	return "", false
 }
 
-const targetWidth = 32
+// The widths of a call's target and reason in characters.
+const (
+	targetWidth = 32
+	maxTarget   = 100
+	maxReason   = 300
+)
 
 func (t *tailer) call(r *auditlog.Record) string {
 	outcome := r.Text("outcome")
@@ -200,7 +205,7 @@ func (t *tailer) call(r *auditlog.Record) string {
 			duration = fmt.Sprintf("%d ms", ms)
 		}
 	}
-	target := printable(target(r))
+	target := clipped(printable(target(r)), maxTarget)
 	if pad := targetWidth - len([]rune(target)); pad > 0 {
 		target += strings.Repeat(" ", pad)
 	}
@@ -211,7 +216,7 @@ func (t *tailer) call(r *auditlog.Record) string {
 			text += fmt.Sprintf(" ×%d", n)
 		}
 		if why := reasonOf(r); why != "" {
-			text += ": " + printable(why)
+			text += ": " + clipped(printable(why), maxReason)
 		}
 	}
 	return text

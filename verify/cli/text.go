@@ -2,10 +2,12 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog/canon"
 )
 
@@ -16,6 +18,14 @@ func printable(s string) string {
 		return s
 	}
 	return escape(s)
+}
+
+// clipped is a text cut to a number of characters.
+func clipped(s string, most int) string {
+	if r := []rune(s); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return s
 }
 
 // escape writes each character that is not printable as JSON does.
@@ -37,46 +47,39 @@ func escape(s string) string {
 
 // inner returns a text member of an object in a record, or "".
 func inner(object []byte, name string) string {
-	value := innerValue(object, name)
-	text, ok := canon.Unquote(nil, value)
+	text, ok := canon.Unquote(nil, auditlog.ObjectMember(object, name))
 	if !ok {
 		return ""
 	}
 	return string(text)
 }
 
-// innerValue returns a member of a canonical object, or nil.
-func innerValue(object []byte, name string) []byte {
-	for depth, i := 0, 0; i < len(object); i++ {
-		switch object[i] {
-		case '{', '[':
-			depth++
-		case '}', ']':
-			depth--
-		case '"':
-			n, _, v := canon.ScanString(object[i:])
-			if v != canon.None {
-				return nil
-			}
-			end := i + n
-			if depth == 1 && end < len(object) && object[end] == ':' && string(object[i+1:end-1]) == name {
-				return valueAt(object, end+1)
-			}
-			i = end - 1
+// reordered is an object with some members first, in the given order.
+func reordered(object []byte, first ...string) []byte {
+	type member struct{ name, value []byte }
+	var rest []member
+	found := make([]member, len(first))
+	ok := auditlog.ObjectMembers(object, func(name, value []byte) bool {
+		m := member{name, value}
+		if i := slices.Index(first, string(name)); i >= 0 {
+			found[i] = m
+		} else {
+			rest = append(rest, m)
 		}
+		return true
+	})
+	if !ok {
+		return object
 	}
-	return nil
-}
-
-// valueAt returns the scalar value that starts at i.
-func valueAt(object []byte, i int) []byte {
-	if i < len(object) && object[i] == '"' {
-		n, _, _ := canon.ScanString(object[i:])
-		return object[i : i+n]
+	out := []byte{'{'}
+	for _, m := range append(found, rest...) {
+		if m.value == nil {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(append(append(out, '"'), m.name...), `":`...), m.value...)
 	}
-	end := i
-	for end < len(object) && !strings.ContainsRune(",}]", rune(object[end])) {
-		end++
-	}
-	return object[i:end]
+	return append(out, '}')
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 )
@@ -47,11 +48,18 @@ func printReport(w, errs io.Writer, log logFiles, r *auditlog.Report, opts *audi
 		if a.Origin != r.Origin {
 			of = "of " + a.Origin
 		}
-		line("anchored", "%d %s, by %s", a.Size, of, a.Name)
+		until := ""
+		if !a.Until.IsZero() {
+			until = ", up to " + a.Until.Format(time.RFC3339)
+		}
+		line("anchored", "%d %s%s, by %s", a.Size, of, until, a.Name)
 	}
 	fmt.Fprintf(w, "%s\n", r.NotCoveredSentence())
 	printFindings(w, log, r)
 	fmt.Fprintf(w, "%s\n", verdict(r.Exit))
+	if hint := keyHint(r); hint != "" {
+		fmt.Fprintf(w, "hint: %s\n", hint)
+	}
 	if r.FirstError != "" {
 		fmt.Fprintf(errs, "mcp-audit: %s\n", r.FirstError)
 	}
@@ -115,6 +123,19 @@ func printFindings(w io.Writer, log logFiles, r *auditlog.Report) {
 		}
 		fmt.Fprintf(w, "  %-10s %-20s %s%s\n", classNames[f.Class], f.Kind, where, printable(f.Detail))
 	}
+}
+
+// keyHint says what to try where the keys seem to be the reason.
+func keyHint(r *auditlog.Report) string {
+	for _, f := range r.Findings {
+		switch {
+		case f.Kind == "mac_unchecked":
+			return "give the key file with --keys, the secret in MCP_AUDIT_SIGNING_SECRET, or the public key with --pub"
+		case f.Kind == "unknown_key", f.Kind == "mac_invalid" && strings.HasSuffix(f.Detail, "wrong key?"):
+			return "if the log is good, the keys are not its own: give the key file with --keys, or the secret in MCP_AUDIT_SIGNING_SECRET"
+		}
+	}
+	return ""
 }
 
 func verdict(exit int) string {
