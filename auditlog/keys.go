@@ -32,16 +32,6 @@ func macKey(epochKey []byte) []byte { return hmacSHA256(epochKey, []byte("auditl
 // blindKey derives BK, the key behind session and wire hashes.
 func blindKey(k0 []byte) []byte { return hmacSHA256(k0, []byte("auditlog/v3/blind\n")) }
 
-// sessionHash is the keyed hash under which a session id is recorded.
-func sessionHash(bk []byte, id string) string {
-	return b64.EncodeToString(hmacSHA256(bk, []byte("session\n"), []byte(id))[:16])
-}
-
-// wireSalt is the keyed salt of a record's wire hashes.
-func wireSalt(bk []byte, nonce [16]byte) []byte {
-	return hmacSHA256(bk, []byte("wire\n"), nonce[:])[:16]
-}
-
 // commitment is the hash that stands in a record body for a committed member.
 func commitment(name string, salt [16]byte, value []byte) Hash {
 	h := sha256.New()

@@ -21,6 +21,7 @@ type flusher struct {
 
 	saveMu sync.Mutex // one save at a time; taken before mu
 	saved  uint64     // records that the last state covers
+	closed bool       // the store is given back
 
 	mu    sync.Mutex // one flush at a time; taken before the commit lock
 	point durablePoint
@@ -95,6 +96,9 @@ func (l *Log) syncLoop() {
 func (l *Log) persist() error {
 	l.sync.saveMu.Lock()
 	defer l.sync.saveMu.Unlock()
+	if l.sync.closed {
+		return ErrClosed
+	}
 	l.posMu.Lock()
 	snap := l.pos.clone()
 	l.posMu.Unlock()

@@ -271,6 +271,10 @@ func (l *Log) shut(ctx context.Context) error {
 	if err := l.stopWorkersWithin(ctx); err != nil {
 		return fmt.Errorf("closing audit log %s: %w", l.store.Path(), errors.Join(append(errs, err)...))
 	}
+	// A Checkpoint that was acknowledged just now may still be saving it.
+	l.sync.saveMu.Lock()
+	l.sync.closed = true
+	l.sync.saveMu.Unlock()
 	errs = append(errs, l.unwell(), l.forget(), l.store.Close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("closing audit log %s: %w", l.store.Path(), err)
