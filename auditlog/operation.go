@@ -45,7 +45,8 @@ func (o *Operation) End(ctx context.Context, out Outcome) error {
 // EndLater is End without waiting for the acknowledgement, for an answer that
 // has already gone out: nothing depends on when its record is on the disk. The
 // record is queued when it returns, and written or owed like any other. It
-// waits only for space in the queue.
+// waits only for space in the queue. The payloads of out must not change
+// afterwards.
 func (o *Operation) EndLater(ctx context.Context, out Outcome) error {
 	_, err := o.queue(ctx, out)
 	return err
@@ -92,5 +93,14 @@ func (o *Operation) outcome(out Outcome) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &entry{draft: d, kind: outcomeEntry, op: o, intentSeq: o.seq, shrink: func() (draft, error) { return build(true) }}, nil
+	e := &entry{draft: d, kind: outcomeEntry, op: o, intentSeq: o.seq}
+	if len(d.buf) >= worthShrinking {
+		e.shrink = func() (draft, error) { return build(true) }
+	}
+	return e, nil
 }
+
+// worthShrinking is the size from which a record that is owed may lose its
+// payloads. A smaller one is kept as it is, and does not hold on to an answer
+// that may be much larger than its record.
+const worthShrinking = 64 << 10
