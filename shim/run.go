@@ -111,10 +111,9 @@ type run struct {
 
 	signalled   atomic.Int32  // the first signal
 	leaving     chan struct{} // closed at the first signal
-	hurry       chan struct{} // closed at the second, or at one while stopping
+	hurry       chan struct{} // closed at the second
 	hurryOnce   sync.Once
 	leavingOnce sync.Once
-	stopping    atomic.Bool
 
 	heard chan struct{} // closed when the child's output has ended
 	read  chan struct{} // closed when the client's input has ended
@@ -155,7 +154,7 @@ func (r *run) watchSignals() (stop func()) {
 			if s == syscall.SIGPIPE {
 				continue
 			}
-			if r.stopping.Load() || r.signalled.Load() != 0 {
+			if r.signalled.Load() != 0 {
 				r.hurryOnce.Do(func() { close(r.hurry) })
 			}
 			r.signalled.CompareAndSwap(0, int32(s.(syscall.Signal)))
@@ -222,7 +221,6 @@ func (r *run) untilEnd() int {
 // clientLeaves ends the child after the client: open calls may still be
 // answered, then its input ends, then it is signalled, then killed.
 func (r *run) clientLeaves(drain time.Duration) int {
-	r.stopping.Store(true)
 	r.finishCalls(drain)
 	r.child.Stop(r.signal(), r.hurry)
 	r.awaitOutput()
@@ -241,11 +239,18 @@ func (r *run) finishCalls(drain time.Duration) {
 	idle := make(chan bool, 1)
 	go func() { idle <- r.front.Idle(ctx) }()
 	begin := time.Now()
+	signalled := r.leaving
+	if r.signalled.Load() != 0 {
+		// The signal is why we are here; it has had its effect.
+		signalled = nil
+	}
 	ticker := time.NewTicker(lookTime)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-idle:
+			return
+		case <-signalled:
 			return
 		case <-r.child.Exited():
 			return
@@ -255,7 +260,7 @@ func (r *run) finishCalls(drain time.Duration) {
 			return
 		case <-ticker.C:
 			last := r.output.last()
-			starting := last.IsZero() && drain > 0 && r.signalled.Load() == 0
+			starting := last.IsZero() && drain > 0 && signalled != nil
 			if last.Before(begin) {
 				last = begin
 			}
@@ -285,7 +290,6 @@ func (r *run) signal() syscall.Signal {
 func (r *run) childLeaves() int {
 	if !r.child.gone(quietTime, r.hurry) {
 		// It closed its output and lives on: nothing more can come of it.
-		r.stopping.Store(true)
 		r.child.Stop(r.signal(), r.hurry)
 	}
 	r.awaitOutput()
