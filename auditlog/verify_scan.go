@@ -319,6 +319,9 @@ func (f *fileCutter) emit(cut int) error {
 	if err != nil {
 		return err
 	}
+	if len(next) < 1+f.n-cut {
+		next = make([]byte, 1+f.s.size)
+	}
 	rest := copy(next[1:], f.buf[cut:f.n])
 	c := &chunk{file: f.file, buf: f.buf, n: cut, large: f.large, origin: *f.origin, count: count}
 	f.buf, f.n, f.large = next, 1+rest, false
