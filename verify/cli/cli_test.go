@@ -173,7 +173,6 @@ func TestUsageMistakesExitWithTwoAndNameTheRemedy(t *testing.T) {
 		{[]string{"verify", "/does/not/exist"}, "/does/not/exist"},
 		{[]string{"verify", t.TempDir()}, "no log (*.jsonl)"},
 		{[]string{"verify", "--format", "sqlite", log}, "auto or jsonl"},
-		{[]string{"verify", "--require", "v9", log}, "v3 or v2"},
 		{[]string{"verify", "--max-line", "12 parsecs", log}, "32MiB"},
 		{[]string{"verify", "--max-line", "10", log}, "256 bytes"},
 		{[]string{"verify", "--jobs", "-1", log}, "negative"},

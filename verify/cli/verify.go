@@ -24,7 +24,6 @@ type verifyFlags struct {
 	origin   string
 	keyID    string
 	anchors  []string
-	require  string
 	maxLine  byteSize
 	erasures int
 	opts     auditlog.VerifyOptions
@@ -72,8 +71,6 @@ differs from an anchor. With several, the first of 2, 1, 4, 3.`,
 	flags.StringVar(&f.keyID, "key-id", "", "the only key `id` that the secret is used for")
 	flags.StringArrayVar(&f.anchors, "anchor", nil, "`file` with a checkpoint that was kept elsewhere; may be repeated")
 	flags.StringArrayVar(&f.anchors, "checkpoint", nil, "the same as --anchor")
-	flags.StringVar(&f.require, "require", "", "refuse records of formats older than `v3` or v2")
-	flags.Bool("require-integrity-v2", false, "the same as --require v2")
 	flags.BoolVar(&f.opts.Closed, "closed", false, "the last file must be a closed segment")
 	flags.DurationVar(&f.opts.MaxSilence, "max-silence", 0, "greatest `age` of the newest record, for example 30m (0: any)")
 	flags.IntVar(&f.opts.MaxUncheckpointed, "max-uncheckpointed", 0, "greatest `number` of records without a checkpoint behind them (0: any)")
@@ -89,8 +86,6 @@ func (f *verifyFlags) run(cmd *cobra.Command, args []string) error {
 	switch {
 	case f.format != "auto" && f.format != "jsonl":
 		return usage("--format %q is not known; use auto or jsonl", f.format)
-	case f.require != "" && f.require != "v3" && f.require != "v2":
-		return usage("--require %q is not known; use v3 or v2", f.require)
 	case f.maxLine < 256:
 		return usage("--max-line %s is too small for any record; give 256 bytes or more", &f.maxLine)
 	case f.opts.MaxSilence < 0 || f.opts.MaxUncheckpointed < 0 || f.opts.Jobs < 0 || f.erasures < -1:
