@@ -14,7 +14,11 @@ import (
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/mcp"
 )
 
-const methodToolsCall = "tools/call"
+// The methods that the handler treats in a way of their own.
+const (
+	methodInitialize = "initialize"
+	methodToolsCall  = "tools/call"
+)
 
 // sessionHeader names the MCP session of a request or answer.
 const sessionHeader = "Mcp-Session-Id"

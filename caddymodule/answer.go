@@ -61,7 +61,9 @@ func (x *exchange) serverMessage(m *mcp.Message, data []byte) {
 		out := x.outcome(m, data, m.Whole.Of(data), auditlog.ServerToClient)
 		out.HTTPStatus = x.oddStatus()
 		out.Anomaly = x.anomaly
-		out.SessionID = x.learnSession(o, m, data)
+		if o.method == methodInitialize {
+			out.SessionID = x.opened
+		}
 		o.end(out)
 	case mcp.KindNotification:
 		if mcp.Text(m.Method.Of(data)) == "notifications/progress" {
@@ -338,18 +340,18 @@ func isAbort(p any) bool {
 	return ok && (errors.Is(err, http.ErrAbortHandler) || errors.Is(err, context.Canceled))
 }
 
-// learnSession returns the session that an initialize opened and remembers the
-// protocol version that was negotiated for it.
-func (x *exchange) learnSession(o *operation, m *mcp.Message, data []byte) string {
-	if o.method != "initialize" || m.Kind != mcp.KindResult {
-		return ""
+// learnSession remembers the session that an answer opens and the protocol
+// version that it negotiates. That must be done before the answer goes out:
+// the client's next request relies on it.
+func (x *exchange) learnSession(m *mcp.Message, data []byte) {
+	if !x.initialize || m.Kind != mcp.KindResult || !m.ProtocolVersion.Present() {
+		return
 	}
-	session := x.tee.Header().Get(sessionHeader)
-	if session == "" {
-		session = x.session
+	x.opened = x.tee.Header().Get(sessionHeader)
+	if x.opened == "" {
+		x.opened = x.session
 	}
-	x.lease.sessions.set(session, mcp.Text(m.ProtocolVersion.Of(data)))
-	return session
+	x.lease.sessions.set(x.opened, mcp.Text(m.ProtocolVersion.Of(data)))
 }
 
 // legacyEndpoint reads the session out of the address that the HTTP+SSE

@@ -3,6 +3,8 @@ package caddymodule
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,33 +44,38 @@ func parseHandler(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	return handler, handler.UnmarshalCaddyfile(h.Dispenser)
 }
 
-// options walks the subdirectives of a block. Each may stand once unless it
-// says otherwise, and one that is unknown is an error that lists what exists.
-type options struct {
-	d     *caddyfile.Dispenser
-	seen  map[string]string
-	known []string
-}
-
-func newOptions(d *caddyfile.Dispenser, known ...string) *options {
-	return &options{d: d, seen: make(map[string]string), known: known}
-}
-
 // place is where the current token stands.
 func place(d *caddyfile.Dispenser) string { return fmt.Sprintf("%s:%d", d.File(), d.Line()) }
 
-// once notes a subdirective and refuses a second one.
-func (o *options) once() error {
-	name := o.d.Val()
-	if first, dup := o.seen[name]; dup {
-		return o.d.Errf("%s is given twice, first at %s; keep one", name, first)
+// at adds the current place to an error; no error stays none.
+func at(d *caddyfile.Dispenser, err error) error {
+	if err == nil {
+		return nil
 	}
-	o.seen[name] = place(o.d)
-	return nil
+	return d.WrapErr(err)
 }
 
-func (o *options) unknown() error {
-	return o.d.Errf("unrecognized subdirective %q; there are %s", o.d.Val(), strings.Join(o.known, ", "))
+// block parses the subdirectives of the current directive with the function of
+// their name. One that is unknown is an error that lists what exists, and each
+// may stand once, except those that repeat. It returns where each stands.
+func block(d *caddyfile.Dispenser, options map[string]func() error, repeat ...string) (map[string]string, error) {
+	seen := make(map[string]string)
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		name := d.Val()
+		parse, known := options[name]
+		if !known {
+			return nil, d.Errf("unrecognized subdirective %q; there are %s",
+				name, strings.Join(slices.Sorted(maps.Keys(options)), ", "))
+		}
+		if first, dup := seen[name]; dup && !slices.Contains(repeat, name) {
+			return nil, d.Errf("%s is given twice, first at %s; keep one", name, first)
+		}
+		seen[name] = place(d)
+		if err := parse(); err != nil {
+			return nil, err
+		}
+	}
+	return seen, nil
 }
 
 // one reads exactly one argument.
@@ -89,13 +96,12 @@ func none(d *caddyfile.Dispenser) error {
 }
 
 // some reads one or more arguments.
-func some(d *caddyfile.Dispenser) ([]string, error) {
+func some(d *caddyfile.Dispenser, into *[]string) error {
 	name := d.Val()
-	args := d.RemainingArgs()
-	if len(args) == 0 {
-		return nil, d.Errf("%s takes one or more arguments", name)
+	if *into = d.RemainingArgs(); len(*into) == 0 {
+		return d.Errf("%s takes one or more arguments", name)
 	}
-	return args, nil
+	return nil
 }
 
 // UnmarshalCaddyfile parses the global option. Syntax:
@@ -121,73 +127,64 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if err := none(d); err != nil {
 		return err
 	}
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		if d.Val() != "log" {
-			return newOptions(d, "log").unknown()
-		}
-		name := defaultLog
-		if d.NextArg() {
-			name = d.Val()
-		}
-		if err := none(d); err != nil {
-			return err
-		}
-		if _, dup := a.Logs[name]; dup {
-			return d.Errf("log %s is given twice; keep one", name)
-		}
-		var c LogConfig
-		if err := c.unmarshalCaddyfile(d); err != nil {
-			return err
-		}
-		if a.Logs == nil {
-			a.Logs = make(map[string]LogConfig)
-		}
-		a.Logs[name] = c
+	_, err := block(d, map[string]func() error{"log": func() error { return a.unmarshalLog(d) }}, "log")
+	return err
+}
+
+func (a *App) unmarshalLog(d *caddyfile.Dispenser) error {
+	name := defaultLog
+	if d.NextArg() {
+		name = d.Val()
 	}
+	if err := none(d); err != nil {
+		return err
+	}
+	if _, dup := a.Logs[name]; dup {
+		return d.Errf("log %s is given twice; keep one", name)
+	}
+	var c LogConfig
+	if err := c.unmarshalCaddyfile(d); err != nil {
+		return err
+	}
+	if a.Logs == nil {
+		a.Logs = make(map[string]LogConfig)
+	}
+	a.Logs[name] = c
 	return nil
 }
 
-func (c *LogConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	o := newOptions(d, "output", "name", "key", "key_id", "secret", "keys", "durability", "on_failure", "checkpoint")
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		option := d.Val()
-		if err := o.once(); err != nil {
-			return err
-		}
-		var err error
-		switch option {
-		case "output":
-			if err = two(d, &c.Output, &c.Path); err == nil && c.Output != "jsonl" {
-				err = d.Errf("unknown store %q; use jsonl", c.Output)
+func (c *LogConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
+	c.Source, err = block(d, map[string]func() error{
+		"output": func() error {
+			if err := two(d, &c.Output, &c.Path); err != nil {
+				return err
 			}
-		case "name":
-			err = one(d, &c.Name)
-		case "key":
+			if c.Output != "jsonl" {
+				return d.Errf("unknown store %q; use jsonl", c.Output)
+			}
+			return nil
+		},
+		"name": func() error { return one(d, &c.Name) },
+		"key": func() error {
 			var kind string
-			if err = two(d, &kind, &c.Key); err == nil && kind != "ed25519" {
-				err = d.Errf("unknown kind of key %q; use ed25519", kind)
+			if err := two(d, &kind, &c.Key); err != nil {
+				return err
 			}
-		case "key_id":
-			err = one(d, &c.KeyID)
-		case "secret":
-			err = one(d, &c.Secret)
-		case "keys":
-			err = one(d, &c.KeysFile)
-		case "durability":
-			err = choice(d, &c.Durability, "written", "durable")
-		case "on_failure":
-			err = choice(d, &c.OnFailure, onFailureBlock, onFailureAllow, onFailureAllowReads)
-		case "checkpoint":
-			err = c.unmarshalCheckpoint(d)
-		default:
-			err = o.unknown()
-		}
-		if err != nil {
-			return err
-		}
-	}
-	c.Source = o.seen
-	return nil
+			if kind != "ed25519" {
+				return d.Errf("unknown kind of key %q; use ed25519", kind)
+			}
+			return nil
+		},
+		"key_id":     func() error { return one(d, &c.KeyID) },
+		"secret":     func() error { return one(d, &c.Secret) },
+		"keys":       func() error { return one(d, &c.KeysFile) },
+		"durability": func() error { return choice(d, &c.Durability, "written", "durable") },
+		"on_failure": func() error {
+			return choice(d, &c.OnFailure, onFailureBlock, onFailureAllow, onFailureAllowReads)
+		},
+		"checkpoint": func() error { return c.unmarshalCheckpoint(d) },
+	})
+	return err
 }
 
 func (c *LogConfig) unmarshalCheckpoint(d *caddyfile.Dispenser) error {
@@ -288,58 +285,32 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if err := none(d); err != nil {
 		return err
 	}
-	o := newOptions(d, "log", "server_id", "client_id", "identity", "principal", "policy", "redact", "origins",
-		"max_body", "capture", "forward_headers", "mode", "headers", "refusals", "explain")
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		option := d.Val()
-		if err := o.once(); err != nil {
-			return err
-		}
-		var err error
-		switch option {
-		case "log":
-			err = one(d, &h.Log)
-		case "server_id":
-			err = one(d, &h.ServerID)
-		case "client_id":
-			err = one(d, &h.ClientID)
-		case "identity":
-			h.Identity, err = some(d)
-		case "principal":
-			h.Principal = new(PrincipalConfig)
-			err = h.Principal.unmarshalCaddyfile(d)
-		case "policy":
-			h.Policy = new(PolicyConfig)
-			err = h.Policy.unmarshalCaddyfile(d)
-		case "redact":
-			h.Redact = new(RedactConfig)
-			err = h.Redact.unmarshalCaddyfile(d)
-		case "origins":
-			h.Origins, err = some(d)
-			for _, o := range h.Origins {
-				if bad := checkOriginOption(o); bad != nil {
-					return d.WrapErr(bad)
-				}
-			}
-		case "max_body":
-			err = size(d, &h.MaxBody, largestMaxBody)
-		case "capture":
-			err = size(d, &h.Capture, largestCapture)
-		case "forward_headers":
-			h.ForwardHeaders, err = some(d)
-		case "mode":
-			err = choice(d, &h.Mode, modeEnforce, modeObserve)
-		case "headers":
-			err = choice(d, &h.Headers, headersEnforce, headersRecord, headersOff)
-		case "refusals":
-			err = h.unmarshalRefusals(d)
-		case "explain":
-			h.Explain = true
-			err = none(d)
-		default:
-			err = o.unknown()
-		}
-		if err != nil {
+	_, err := block(d, map[string]func() error{
+		"log":             func() error { return one(d, &h.Log) },
+		"server_id":       func() error { return one(d, &h.ServerID) },
+		"client_id":       func() error { return one(d, &h.ClientID) },
+		"identity":        func() error { return some(d, &h.Identity) },
+		"principal":       func() error { h.Principal = new(PrincipalConfig); return h.Principal.unmarshalCaddyfile(d) },
+		"policy":          func() error { h.Policy = new(PolicyConfig); return h.Policy.unmarshalCaddyfile(d) },
+		"redact":          func() error { h.Redact = new(RedactConfig); return h.Redact.unmarshalCaddyfile(d) },
+		"origins":         func() error { return h.unmarshalOrigins(d) },
+		"max_body":        func() error { return size(d, &h.MaxBody, largestMaxBody) },
+		"capture":         func() error { return size(d, &h.Capture, largestCapture) },
+		"forward_headers": func() error { return some(d, &h.ForwardHeaders) },
+		"mode":            func() error { return choice(d, &h.Mode, modeEnforce, modeObserve) },
+		"headers":         func() error { return choice(d, &h.Headers, headersEnforce, headersRecord, headersOff) },
+		"refusals":        func() error { return h.unmarshalRefusals(d) },
+		"explain":         func() error { h.Explain = true; return none(d) },
+	})
+	return err
+}
+
+func (h *Handler) unmarshalOrigins(d *caddyfile.Dispenser) error {
+	if err := some(d, &h.Origins); err != nil {
+		return err
+	}
+	for _, o := range h.Origins {
+		if err := at(d, checkOriginOption(o)); err != nil {
 			return err
 		}
 	}
@@ -367,71 +338,44 @@ func (p *PrincipalConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if err := none(d); err != nil {
 		return err
 	}
-	o := newOptions(d, "subject", "issuer", "client_id", "roles", "scopes")
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		option := d.Val()
-		if err := o.once(); err != nil {
-			return err
-		}
-		var err error
-		switch option {
-		case "subject":
-			err = one(d, &p.Subject)
-		case "issuer":
-			err = one(d, &p.Issuer)
-		case "client_id":
-			err = one(d, &p.ClientID)
-		case "roles":
-			p.Roles, err = some(d)
-		case "scopes":
-			p.Scopes, err = some(d)
-		default:
-			err = o.unknown()
-		}
-		if err != nil {
-			return err
-		}
+	_, err := block(d, map[string]func() error{
+		"subject":   func() error { return one(d, &p.Subject) },
+		"issuer":    func() error { return one(d, &p.Issuer) },
+		"client_id": func() error { return one(d, &p.ClientID) },
+		"roles":     func() error { return some(d, &p.Roles) },
+		"scopes":    func() error { return some(d, &p.Scopes) },
+	})
+	if err != nil {
+		return err
 	}
-	if err := p.validate(); err != nil {
-		return d.WrapErr(err)
-	}
-	return nil
+	return at(d, p.validate())
 }
 
 func (c *PolicyConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if err := none(d); err != nil {
 		return err
 	}
-	o := newOptions(d, "default", "scope", "rule")
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		var err error
-		switch d.Val() {
-		case "default":
-			if err = o.once(); err == nil {
-				err = choice(d, &c.Default, "allow", "deny")
-			}
-		case "scope":
-			if err = o.once(); err == nil {
-				err = choice(d, &c.Scope, "all_operations", "tools_only")
-			}
-		case "rule":
+	_, err := block(d, map[string]func() error{
+		"default": func() error { return choice(d, &c.Default, "allow", "deny") },
+		"scope":   func() error { return choice(d, &c.Scope, "all_operations", "tools_only") },
+		"rule": func() error {
 			var r PolicyRule
-			if err = r.unmarshalCaddyfile(d); err == nil {
-				c.Rules = append(c.Rules, r)
-				// Compiled again when the handler is provisioned; here the
-				// mistake has a line.
-				if _, bad := c.compile(); bad != nil {
-					err = d.WrapErr(bad)
-				}
+			if err := r.unmarshalCaddyfile(d); err != nil {
+				return err
 			}
-		default:
-			err = o.unknown()
-		}
-		if err != nil {
-			return err
-		}
+			c.Rules = append(c.Rules, r)
+			// Compiled again when the handler is provisioned; here the mistake
+			// has a line.
+			_, err := c.compile()
+			return at(d, err)
+		},
+	}, "rule")
+	if err != nil {
+		return err
 	}
-	return nil
+	// The scope may stand behind the rules that it makes pointless.
+	_, err = c.compile()
+	return at(d, err)
 }
 
 func (r *PolicyRule) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
@@ -441,28 +385,12 @@ func (r *PolicyRule) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if r.Action != "allow" && r.Action != "deny" {
 		return d.Errf("rule %s: unknown action %q; use allow or deny", r.ID, r.Action)
 	}
-	o := newOptions(d, "method", "tool", "reason")
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		option := d.Val()
-		if err := o.once(); err != nil {
-			return err
-		}
-		var err error
-		switch option {
-		case "method":
-			r.Methods, err = some(d)
-		case "tool":
-			r.Tools, err = some(d)
-		case "reason":
-			err = one(d, &r.Reason)
-		default:
-			err = o.unknown()
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := block(d, map[string]func() error{
+		"method": func() error { return some(d, &r.Methods) },
+		"tool":   func() error { return some(d, &r.Tools) },
+		"reason": func() error { return one(d, &r.Reason) },
+	})
+	return err
 }
 
 func (c *RedactConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
@@ -473,21 +401,8 @@ func (c *RedactConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		c.Off = true
 		return none(d)
 	}
-	o := newOptions(d, "keys")
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		if d.Val() != "keys" {
-			return o.unknown()
-		}
-		if err := o.once(); err != nil {
-			return err
-		}
-		keys, err := some(d)
-		if err != nil {
-			return err
-		}
-		c.Keys = keys
-	}
-	return nil
+	_, err := block(d, map[string]func() error{"keys": func() error { return some(d, &c.Keys) }})
+	return err
 }
 
 // size reads one argument as a number of bytes between 1 and most.

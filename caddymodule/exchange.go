@@ -42,7 +42,11 @@ type exchange struct {
 
 	pending []*operation // requests of the client in this exchange
 	asked   []*operation // requests of the server in this exchange
-	tee     *tee
+
+	initialize bool   // one of the requests opens a session
+	opened     string // the session that its answer opened
+
+	tee *tee
 }
 
 // bodies holds request buffers and message lists between exchanges.
@@ -150,6 +154,7 @@ func (x *exchange) openRequest(m *mcp.Message, base auditlog.Message) *refusal {
 	}
 	x.lease.open.add(o)
 	x.pending = append(x.pending, o)
+	x.initialize = x.initialize || o.method == methodInitialize
 	x.setPlaceholders(base, o)
 	return nil
 }

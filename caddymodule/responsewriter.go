@@ -170,6 +170,9 @@ func (t *tee) hold(p []byte) {
 			t.buf = make([]byte, 0, t.declared)
 		}
 		t.buf = append(t.buf, p...)
+		if t.size == t.declared {
+			t.learn()
+		}
 		return
 	}
 	if len(t.x.pending) == 1 && t.x.pending[0].op != nil {
@@ -178,6 +181,18 @@ func (t *tee) hold(p []byte) {
 		_, _ = t.hash.Write(p)
 	}
 	t.buf = nil
+}
+
+// learn takes from a whole answer what the client's next request relies on.
+func (t *tee) learn() {
+	if !t.x.initialize || t.encoding != "" {
+		return
+	}
+	var scratch [1]mcp.Message
+	msgs, _, _ := mcp.ScanAnswer(t.buf, scratch[:0])
+	for i := range msgs {
+		t.x.learnSession(&msgs[i], t.buf)
+	}
 }
 
 // feed reads SSE bytes before they go on. A server's request is recorded now,
@@ -215,6 +230,7 @@ func (t *tee) event(ev mcp.SSEEvent) {
 			}
 			continue
 		}
+		t.x.learnSession(&msgs[i], ev.Data)
 		if data == nil {
 			data = append(data, ev.Data...)
 		}
@@ -238,6 +254,7 @@ func (t *tee) complete() error {
 		return nil
 	}
 	if t.status != 0 && t.mode == teeBody && t.size > 0 {
+		t.learn()
 		if err := http.NewResponseController(t.ResponseWriter).Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			t.clientErr = err
 		}
