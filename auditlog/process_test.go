@@ -202,6 +202,9 @@ func TestNothingAcknowledgedIsLostWhenProcessesAreKilled(t *testing.T) {
 }
 
 func TestAStartOnALargeLogReadsOnlyItsEnd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs in full without the race detector")
+	}
 	size := int64(1 << 30)
 	if testing.Short() {
 		size = 64 << 20

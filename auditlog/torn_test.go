@@ -78,6 +78,9 @@ func crashed(t testing.TB, path string) []byte {
 }
 
 func TestATornTailOfEveryLengthIsMovedAside(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs in full without the race detector")
+	}
 	path := quickPath(t)
 	data := crashed(t, path)
 	last := bytes.LastIndexByte(data[:len(data)-1], '\n') + 1

@@ -56,6 +56,9 @@ func TestReportsDoNotDependOnHowTheWorkIsSpread(t *testing.T) {
 }
 
 func TestLongLinesAreReadOrPassedOver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs in full without the race detector")
+	}
 	const long = 6 << 20
 	l := longLog(t, 20, long)
 	whole := l.text(0)

@@ -27,6 +27,9 @@ func verifyBytes(t testing.TB, l *testLog, data []byte, anchors ...[]byte) *Repo
 }
 
 func TestEveryChangedByteIsFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs in full without the race detector")
+	}
 	l := smallLog(t)
 	data := l.text(0)
 	if r := verifyBytes(t, l, data, l.notes...); len(r.Findings) > 0 {
@@ -61,6 +64,9 @@ func TestEveryChangedByteOfAnAnchorIsFound(t *testing.T) {
 }
 
 func TestEveryTruncationIsFoundWithAnAnchor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs in full without the race detector")
+	}
 	l := smallLog(t)
 	data := l.text(0)
 	held := l.notes[len(l.notes)-1]
