@@ -168,12 +168,17 @@ func (s *sharedLog) Destruct() error {
 // closeTimeout bounds the sealing of a log at exit.
 const closeTimeout = 5 * time.Second
 
-// shutdownAll is shutdown for every log of the process.
+// shutdownAll is shutdown for every log of the process. Ending an operation
+// gives its reference back to the pool, which must not be locked then.
 func shutdownAll(ctx context.Context) {
+	var all []*sharedLog
 	logs.Range(func(_, v any) bool {
-		v.(*sharedLog).shutdown(ctx)
+		all = append(all, v.(*sharedLog))
 		return true
 	})
+	for _, s := range all {
+		s.shutdown(ctx)
+	}
 }
 
 // fingerprint hashes parts unambiguously.
