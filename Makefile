@@ -78,9 +78,11 @@ lint: ## run golangci-lint
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (default 20s) each
 	@for package in $$(go list -tags $(TAGS) ./...); do \
-		if go list -tags $(TAGS) -test -deps "$$package" | grep -q '^github.com/caddyserver/caddy'; then continue; fi; \
-		for target in $$(go test -list '^Fuzz' "$$package" | grep '^Fuzz' || true); do \
-			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package"; \
+		if go list -tags $(TAGS) -test -deps "$$package" | grep '^github.com/caddyserver/caddy' >/dev/null; then continue; fi; \
+		targets="$$(go test -tags $(TAGS) -list '^Fuzz' "$$package" | grep '^Fuzz' || true)"; \
+		for target in $$targets; do \
+			echo "== $$package $$target"; \
+			go test -tags $(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package"; \
 		done; \
 	done
 

@@ -98,6 +98,9 @@ func TestFullDiskRefusesCallsAndRecoversWithSpace(t *testing.T) {
 	if status, body := caddy.AdminGet(t, "/mcp_audit/status"); status != http.StatusServiceUnavailable {
 		t.Errorf("the readiness probe answers %d: %s", status, body)
 	}
+	if _, metrics := caddy.AdminGet(t, "/metrics"); !strings.Contains(metrics, `mcp_audit_sink_up{log="default"} 0`) {
+		t.Error("the gauge mcp_audit_sink_up is not 0")
+	}
 
 	free(t, disk)
 	if answer := caddy.Post(t, call("2", "echo", `{"m":"space again"}`)); !strings.Contains(answer.Body, "space again") {
@@ -105,6 +108,9 @@ func TestFullDiskRefusesCallsAndRecoversWithSpace(t *testing.T) {
 	}
 	if status, body := caddy.AdminGet(t, "/mcp_audit/status"); status != http.StatusOK {
 		t.Errorf("the readiness probe answers %d after space returned: %s", status, body)
+	}
+	if _, metrics := caddy.AdminGet(t, "/metrics"); !strings.Contains(metrics, `mcp_audit_sink_up{log="default"} 1`) {
+		t.Error("the gauge mcp_audit_sink_up is not 1")
 	}
 	caddy.Stop(t)
 	records := caddy.Records(t)
