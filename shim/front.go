@@ -68,7 +68,6 @@ type Front struct {
 
 	streamOnce sync.Once
 	streaming  chan struct{} // closed when the stream was begun
-	streamOpen chan struct{} // closed when the first attempt has an answer
 	streamDone chan struct{} // closed when it is over for good
 
 	mu        sync.Mutex
@@ -76,6 +75,7 @@ type Front struct {
 	open      int           // requests without their answer
 	listening int           // those of them that are meant to stay
 	waiting   int           // requests of the server without the client's answer
+	greeting  int           // initialize requests without their answer
 	version   string        // that the client negotiated or stated last
 	requests  map[string]*flight
 }
@@ -99,10 +99,9 @@ func NewFront(o FrontOptions) *Front {
 	f := &Front{
 		o:          o,
 		log:        o.Logger,
-		out:        newOrder(o.Out, o.Bridge.Holding),
+		out:        newOrder(o.Out, o.Bridge.Expected),
 		asked:      make(chan struct{}),
 		streaming:  make(chan struct{}),
-		streamOpen: make(chan struct{}),
 		streamDone: make(chan struct{}),
 		changed:    make(chan struct{}),
 		requests:   make(map[string]*flight),
@@ -134,7 +133,7 @@ func (f *Front) Run() error {
 			// Its first bytes are more than the route takes, so the chain
 			// refuses and records it.
 			f.seq++
-			f.send(message{line: line, seq: f.seq})
+			f.send(&message{line: line, seq: f.seq})
 		case errors.Is(err, io.EOF):
 			return nil
 		default:
@@ -153,6 +152,7 @@ type message struct {
 	m       mcp.Message
 	scanned bool // m is valid: the line is one message and not ambiguous
 	modern  bool
+	learned bool // it was initialize, and its answer told the version
 }
 
 func (msg *message) request() bool { return msg.scanned && msg.m.Kind == mcp.KindRequest }
@@ -186,6 +186,9 @@ func (f *Front) dispatch(line []byte) {
 		msg.m, msg.scanned = msgs[0], true
 		msg.modern = f.classify(&msg)
 	}
+	if msg.scanned && !msg.modern && msg.method() != methodInitialize {
+		f.openStream()
+	}
 	if !msg.request() {
 		if msg.scanned && (msg.m.Kind == mcp.KindResult || msg.m.Kind == mcp.KindError) {
 			f.count(func() { f.waiting = max(0, f.waiting-1) })
@@ -193,15 +196,11 @@ func (f *Front) dispatch(line []byte) {
 		if msg.scanned && msg.m.CancelledID.Present() {
 			f.markCancelled(msg.m.CancelledID.Of(line))
 		}
-		f.send(msg)
+		f.send(&msg)
 		return
 	}
 	if !f.slot() {
 		return
-	}
-	if !msg.modern {
-		f.openStream()
-		f.awaitStream()
 	}
 	f.begin(&msg)
 	f.askedOnce.Do(func() { close(f.asked) })
@@ -209,7 +208,7 @@ func (f *Front) dispatch(line []byte) {
 	go func() {
 		defer f.o.Gate.Pass(msg.seq)
 		defer f.end(&msg)
-		f.send(msg)
+		f.send(&msg)
 	}()
 	<-passed
 }
@@ -221,6 +220,9 @@ func (f *Front) begin(msg *message) {
 		f.open++
 		if listen {
 			f.listening++
+		}
+		if msg.method() == methodInitialize {
+			f.greeting++
 		}
 		// The bridge refuses a second request with the same id.
 		if f.requests[key] == nil {
@@ -235,6 +237,9 @@ func (f *Front) end(msg *message) {
 		f.open--
 		if listen {
 			f.listening--
+		}
+		if msg.method() == methodInitialize && !msg.learned {
+			f.greeting = max(0, f.greeting-1)
 		}
 		if fl := f.requests[key]; fl != nil && fl.seq == msg.seq {
 			delete(f.requests, key)
@@ -272,6 +277,14 @@ func (f *Front) negotiated(version string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.version = version
+	f.greeting = max(0, f.greeting-1)
+	f.tell()
+}
+
+// tell wakes those who wait for a count.
+func (f *Front) tell() {
+	close(f.changed)
+	f.changed = make(chan struct{})
 }
 
 // count changes the counts and tells those who wait for them.
@@ -279,8 +292,7 @@ func (f *Front) count(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change()
-	close(f.changed)
-	f.changed = make(chan struct{})
+	f.tell()
 }
 
 // await waits until the counts meet a condition. It reports false if the

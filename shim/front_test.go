@@ -200,9 +200,23 @@ func TestLegacyRevisionHasSessionAndNegotiatedVersion(t *testing.T) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.requests[0].Method != http.MethodGet {
-		t.Error("the stream was not opened before initialize was sent")
+	for _, req := range r.requests {
+		if req.Method == http.MethodGet && (req.Header.Get("Mcp-Session-Id") != "s1" || req.Header.Get("Mcp-Protocol-Version") != "2025-06-18") {
+			t.Errorf("the stream was opened with %v", req.Header)
+		}
 	}
+}
+
+func TestServerThatAsksBeforeItIsInitializedIsHeard(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.send(initialize)
+	r.childGets(initialize)
+	r.childSays(request("1", "ping"))
+	r.clientGets(request("1", "ping"))
+	r.send(result("1", "{}"))
+	r.childGets(result("1", "{}"))
+	r.childSays(result("0", `{"protocolVersion":"2025-06-18"}`))
+	r.clientGets(result("0", `{"protocolVersion":"2025-06-18"}`))
 }
 
 func TestSubscriptionStaysOpenAndEndsByTheServersCancellation(t *testing.T) {

@@ -2,6 +2,7 @@ package shim
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"mime"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/mcp"
-	"github.com/caddy-mcp-audit/mcp-audit/shim/bridge"
 )
 
 // The pauses between attempts to open the stream.
@@ -28,33 +28,24 @@ func (f *Front) openStream() {
 	})
 }
 
-// awaitStream waits until the stream is open or its first attempt has failed:
-// the server may ask something as soon as it is initialized.
-func (f *Front) awaitStream() {
-	select {
-	case <-f.streamOpen:
-	case <-f.ctx.Done():
-	}
-}
+// greetingTime is how long the stream waits for the answer to initialize.
+const greetingTime = time.Second
 
 // listen reads the stream, and opens it again when it breaks, until the child
 // has ended.
 func (f *Front) listen() {
 	defer close(f.streamDone)
-	opened := false
-	open := func() {
-		if !opened {
-			opened = true
-			close(f.streamOpen)
-		}
-	}
-	defer open()
+	// The bridge keeps what there is. A stream that is opened once the version
+	// is known carries it; a server that asks something first is not kept
+	// waiting long.
+	ctx, cancel := context.WithTimeout(f.ctx, greetingTime)
+	f.await(ctx, func() bool { return f.greeting == 0 })
+	cancel()
 	var last uint64
 	pause := firstPause
 	for again := false; f.ctx.Err() == nil; again = true {
 		seen := last
-		err := f.listenOnce(&last, again, open)
-		open()
+		err := f.listenOnce(&last, again)
 		if f.ctx.Err() != nil || err == nil && f.o.Bridge.Ended() {
 			return
 		}
@@ -73,7 +64,7 @@ func (f *Front) listen() {
 
 // listenOnce reads one stream to its end. Opened again, it goes on after the
 // last line that was seen.
-func (f *Front) listenOnce(last *uint64, again bool, open func()) error {
+func (f *Front) listenOnce(last *uint64, again bool) error {
 	req, err := http.NewRequestWithContext(f.ctx, http.MethodGet, f.o.Chain.URL, nil)
 	if err != nil {
 		return err
@@ -82,7 +73,7 @@ func (f *Front) listenOnce(last *uint64, again bool, open func()) error {
 		req.Header[name] = values
 	}
 	req.Header.Set("Accept", "text/event-stream")
-	req.Header.Set(bridge.SessionHeader, f.o.Session)
+	f.setSession(req.Header)
 	if again {
 		req.Header.Set("Last-Event-ID", strconv.FormatUint(*last, 10))
 	}
@@ -96,7 +87,6 @@ func (f *Front) listenOnce(last *uint64, again bool, open func()) error {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
 		return fmt.Errorf("the audited route answered HTTP %d: %s", resp.StatusCode, bytes.TrimSpace(text))
 	}
-	open()
 	return f.events(resp.Body, func(seq uint64, line []byte, m *mcp.Message) {
 		*last = max(*last, seq)
 		if m != nil && m.Kind == mcp.KindRequest {

@@ -12,7 +12,8 @@ import (
 // gapWait is how long a line waits for an earlier one that nobody has seen.
 const gapWait = 100 * time.Millisecond
 
-// heldWait is how long it waits for an earlier one that the bridge still has.
+// heldWait is how long it waits for an earlier one that is on its way: a busy
+// machine may take its time, and only a broken connection loses one.
 const heldWait = 5 * time.Second
 
 // maxAhead bounds the bytes of lines that wait for an earlier one.
@@ -24,10 +25,10 @@ const maxAhead = 64 << 20
 // concurrent use; a client that does not read holds up everyone who brings
 // lines, which is the back-pressure a pipe has.
 type order struct {
-	w       io.Writer
-	holding func(seq uint64) bool // the line will still come
-	gap     time.Duration
-	held    time.Duration
+	w        io.Writer
+	expected func(seq uint64) bool // the line is on its way
+	gap      time.Duration
+	held     time.Duration
 
 	mu      sync.Mutex
 	room    *sync.Cond
@@ -43,9 +44,9 @@ type order struct {
 	count   uint64
 }
 
-func newOrder(w io.Writer, holding func(uint64) bool) *order {
+func newOrder(w io.Writer, expected func(uint64) bool) *order {
 	o := &order{
-		w: w, holding: holding, gap: gapWait, held: heldWait, next: 1,
+		w: w, expected: expected, gap: gapWait, held: heldWait, next: 1,
 		ahead: make(map[uint64][]byte), skipped: make(map[uint64]bool), broken: make(chan struct{}),
 	}
 	o.room = sync.NewCond(&o.mu)
@@ -115,7 +116,7 @@ func (o *order) expire() {
 	if len(o.ahead) == 0 || time.Since(o.since) < o.gap {
 		return
 	}
-	if o.holding != nil && o.holding(o.next) && time.Since(o.since) < o.held {
+	if o.expected != nil && o.expected(o.next) && time.Since(o.since) < o.held {
 		o.timer = time.AfterFunc(o.gap, o.expire)
 		return
 	}

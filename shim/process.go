@@ -179,19 +179,24 @@ func (p *Process) Signal(sig syscall.Signal) { p.group.signal(sig) }
 // Kill ends every process of the child's group at once.
 func (p *Process) Kill() { p.group.kill() }
 
-// Pauses of Stop.
+// Pauses of the child's end.
 const (
-	stdinPause = 500 * time.Millisecond
-	termPause  = 300 * time.Millisecond
-	killPause  = 500 * time.Millisecond
+	// StdinPause is how long a child may take to end by the end of its input.
+	StdinPause = 500 * time.Millisecond
+	// SignalledPause is the same if the client has sent a signal, which the
+	// child would have got at once without the shim.
+	SignalledPause = 100 * time.Millisecond
+
+	termPause = 300 * time.Millisecond
+	killPause = 500 * time.Millisecond
 )
 
-// Stop ends the child in the order that servers know: its input ends, then it
-// is signalled, then it is killed, together with all it started. hurry, when
-// closed, skips to the kill. It returns when the child is gone.
-func (p *Process) Stop(sig syscall.Signal, hurry <-chan struct{}) {
+// Stop ends the child in the order that servers know: its input ends, after a
+// pause it is signalled, then it is killed, together with all it started.
+// hurry, when closed, skips to the kill. It returns when the child is gone.
+func (p *Process) Stop(sig syscall.Signal, pause time.Duration, hurry <-chan struct{}) {
 	p.CloseStdin()
-	if !p.gone(stdinPause, hurry) {
+	if !p.gone(pause, hurry) {
 		p.Signal(sig)
 		p.gone(termPause, hurry)
 	}

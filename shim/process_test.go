@@ -224,7 +224,7 @@ func TestStopClosesInputFirst(t *testing.T) {
 	p := start(t, "cat")
 	fmt.Fprintln(p.Stdin, "ready")
 	readLine(t, bufio.NewReader(p.Stdout))
-	p.Stop(syscall.SIGTERM, nil)
+	p.Stop(syscall.SIGTERM, shim.StdinPause, nil)
 	if got := ended(t, p); got != (shim.Status{}) {
 		t.Errorf("a child that ends with its input was not left to: %+v", got)
 	}
@@ -236,7 +236,7 @@ func TestStopPassesTheSignalOn(t *testing.T) {
 	if got := readLine(t, out); got != "ready" {
 		t.Fatal(got)
 	}
-	p.Stop(syscall.SIGINT, nil)
+	p.Stop(syscall.SIGINT, shim.SignalledPause, nil)
 	if got := readLine(t, out); got != "interrupt" {
 		t.Errorf("the child got %q", got)
 	}
@@ -249,7 +249,7 @@ func TestStopKillsWhatDoesNotListen(t *testing.T) {
 	p := start(t, "deaf")
 	pid := readLine(t, bufio.NewReader(p.Stdout))
 	begin := time.Now()
-	p.Stop(syscall.SIGTERM, nil)
+	p.Stop(syscall.SIGTERM, shim.StdinPause, nil)
 	if got := ended(t, p); got.Signal != "SIGKILL" {
 		t.Errorf("%+v", got)
 	}
@@ -264,7 +264,7 @@ func TestStopEndsGrandchildren(t *testing.T) {
 		p := start(t, "family:"+how)
 		out := bufio.NewReader(p.Stdout)
 		grandchild := readLine(t, out)
-		p.Stop(syscall.SIGTERM, nil)
+		p.Stop(syscall.SIGTERM, shim.StdinPause, nil)
 		ended(t, p)
 		gone(t, grandchild)
 	}
@@ -285,7 +285,7 @@ func TestStartingAndStoppingLeavesNothingBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 		ended(t, p)
-		p.Stop(syscall.SIGTERM, nil)
+		p.Stop(syscall.SIGTERM, shim.StdinPause, nil)
 		_ = p.Stdout.Close()
 	}
 	if after := count(); after > before+2 {

@@ -89,12 +89,14 @@ func Run(o *Options, stdio Stdio, open OpenEmbedded) int {
 		}
 	}()
 	code := r.untilEnd()
+	begin = time.Now()
 	r.front.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
 	if err := audit.Close(ctx); err != nil {
 		r.log.Error("the audit did not end cleanly", "error", err)
 	}
+	r.log.Debug("the audit is sealed", "after", time.Since(begin), "exit_code", code)
 	return code
 }
 
@@ -221,8 +223,10 @@ func (r *run) untilEnd() int {
 // clientLeaves ends the child after the client: open calls may still be
 // answered, then its input ends, then it is signalled, then killed.
 func (r *run) clientLeaves(drain time.Duration) int {
+	r.log.Debug("the client is leaving")
 	r.finishCalls(drain)
-	r.child.Stop(r.signal(), r.hurry)
+	r.stopChild()
+	r.log.Debug(r.child.Status().Reason())
 	r.awaitOutput()
 	r.endBridge()
 	r.deliver(lateStall)
@@ -277,12 +281,13 @@ func (r *run) readerGone() bool {
 	return ok && hungUp(f)
 }
 
-// signal is what the child gets: the signal that the shim got, if it did.
-func (r *run) signal() syscall.Signal {
+// stopChild ends the child, with the signal that the shim got, if it did.
+func (r *run) stopChild() {
 	if s := r.signalled.Load(); s != 0 {
-		return syscall.Signal(s)
+		r.child.Stop(syscall.Signal(s), SignalledPause, r.hurry)
+		return
 	}
-	return syscall.SIGTERM
+	r.child.Stop(syscall.SIGTERM, StdinPause, r.hurry)
 }
 
 // childLeaves ends the run after the child: what it wrote is delivered, what
@@ -290,8 +295,9 @@ func (r *run) signal() syscall.Signal {
 func (r *run) childLeaves() int {
 	if !r.child.gone(quietTime, r.hurry) {
 		// It closed its output and lives on: nothing more can come of it.
-		r.child.Stop(r.signal(), r.hurry)
+		r.stopChild()
 	}
+	r.log.Debug(r.child.Status().Reason())
 	r.awaitOutput()
 	r.child.Kill()
 	r.endBridge()

@@ -18,23 +18,23 @@ import (
 const codeInternal = -32603
 
 // send posts one line and brings the answer to the client.
-func (f *Front) send(msg message) {
+func (f *Front) send(msg *message) {
 	req, err := http.NewRequestWithContext(f.ctx, http.MethodPost, f.o.Chain.URL, bytes.NewReader(msg.line))
 	if err != nil {
-		f.fail(&msg, codeInternal, "the address of the audited route is not usable: "+err.Error())
+		f.fail(msg, codeInternal, "the address of the audited route is not usable: "+err.Error())
 		return
 	}
-	f.setHeaders(req.Header, &msg)
+	f.setHeaders(req.Header, msg)
 	resp, err := f.o.Chain.Transport.RoundTrip(req)
 	if err != nil {
 		if f.ctx.Err() == nil {
-			f.fail(&msg, mcp.UnavailableCode(msg.modern), f.o.Chain.Unreachable(err))
+			f.fail(msg, mcp.UnavailableCode(msg.modern), f.o.Chain.Unreachable(err))
 		}
 		return
 	}
 	defer resp.Body.Close()
-	if err := f.receive(&msg, resp); err != nil && f.ctx.Err() == nil {
-		f.fail(&msg, codeInternal, err.Error())
+	if err := f.receive(msg, resp); err != nil && f.ctx.Err() == nil {
+		f.fail(msg, codeInternal, err.Error())
 	}
 }
 
@@ -49,21 +49,14 @@ func (f *Front) setHeaders(h http.Header, msg *message) {
 	if !msg.scanned {
 		return
 	}
-	f.mu.Lock()
-	version := f.version
-	f.mu.Unlock()
 	method := msg.method()
 	if !msg.modern {
-		if method == methodInitialize {
-			return
-		}
-		h.Set(bridge.SessionHeader, f.o.Session)
-		// The header came with 2025-06-18.
-		if version >= mcp.Revision20250618 {
-			setPlain(h, "Mcp-Protocol-Version", version)
+		if method != methodInitialize {
+			f.setSession(h)
 		}
 		return
 	}
+	version := f.lastVersion()
 	if stated := mcp.Text(msg.m.ProtocolVersion.Of(msg.line)); stated != "" {
 		version = stated
 	}
@@ -72,6 +65,21 @@ func (f *Front) setHeaders(h http.Header, msg *message) {
 	if msg.m.Name.Present() && msg.request() {
 		h.Set("Mcp-Name", mcp.EncodeHeaderValue(mcp.Text(msg.m.Name.Of(msg.line))))
 	}
+}
+
+// setSession sets the headers of the session of revisions up to 2025-11-25.
+func (f *Front) setSession(h http.Header) {
+	h.Set(bridge.SessionHeader, f.o.Session)
+	// The header came with 2025-06-18.
+	if version := f.lastVersion(); version >= mcp.Revision20250618 && !mcp.Modern(version) {
+		setPlain(h, "Mcp-Protocol-Version", version)
+	}
+}
+
+func (f *Front) lastVersion() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.version
 }
 
 // setPlain sets a header that has no encoded form. A value that no header can
@@ -186,6 +194,7 @@ func (f *Front) cancelled(msg *message) bool {
 // learn takes the negotiated version from the answer to initialize.
 func (f *Front) learn(msg *message, m *mcp.Message, body []byte) {
 	if msg.scanned && msg.method() == methodInitialize && m.Kind == mcp.KindResult {
+		msg.learned = true
 		f.negotiated(mcp.Text(m.ProtocolVersion.Of(body)))
 	}
 }

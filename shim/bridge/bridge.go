@@ -67,6 +67,7 @@ type Bridge struct {
 	calls    map[string]*call
 	progress map[string]*call    // by progress token
 	carried  map[uint64]struct{} // lines that an exchange has not handed over yet
+	dropped  map[uint64]struct{} // lines that will not reach the client
 	sent     []item              // lines handed to the GET stream last, for a resumption
 	stream   *stream             // the open GET
 	ended    *Ending
@@ -101,6 +102,7 @@ func New(stdin io.Writer, opts Options) *Bridge {
 		calls:    make(map[string]*call),
 		progress: make(map[string]*call),
 		carried:  make(map[uint64]struct{}),
+		dropped:  make(map[uint64]struct{}),
 	}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
@@ -117,13 +119,24 @@ func (b *Bridge) Wanted() <-chan struct{} { return b.wanted }
 // handed over.
 func (b *Bridge) Done() <-chan struct{} { return b.done }
 
-// Holding reports whether the child's line with this number still waits in the
-// bridge, so that it will come.
-func (b *Bridge) Holding(seq uint64) bool {
+// Expected reports whether the child's line with this number is on its way to
+// the client: it was said, and not given up.
+func (b *Bridge) Expected(seq uint64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	_, held := b.carried[seq]
-	return held
+	_, dropped := b.dropped[seq]
+	return seq <= b.seq && !dropped
+}
+
+// maxDropped bounds the numbers that are remembered as given up. Forgotten
+// ones are waited for longer, nothing worse.
+const maxDropped = 4096
+
+func (b *Bridge) dropLocked(seq uint64) {
+	if len(b.dropped) >= maxDropped {
+		clear(b.dropped)
+	}
+	b.dropped[seq] = struct{}{}
 }
 
 // Run reads the child's lines until its output ends and gives each to the

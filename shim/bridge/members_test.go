@@ -58,7 +58,7 @@ func FuzzRoute(f *testing.F) {
 		for _, box := range []*outbox{c.out, b.stray} {
 			for it, ok := box.pop(); ok; it, ok = box.pop() {
 				queued++
-				b.release(it)
+				b.release(it, nil)
 			}
 		}
 		if uint64(queued) != b.seq || b.held != 0 || len(b.carried) != 0 {

@@ -21,7 +21,7 @@ func (b *Bridge) post(w http.ResponseWriter, r *http.Request) {
 		if errors.Is(err, errTooLarge) {
 			status = http.StatusRequestEntityTooLarge
 		}
-		answer(w, status, mcp.AppendError(nil, nil, mcp.CodeInvalidRequest, err.Error(), nil))
+		_ = answer(w, status, mcp.AppendError(nil, nil, mcp.CodeInvalidRequest, err.Error(), nil))
 		return
 	}
 	var scratch [1]mcp.Message
@@ -38,7 +38,7 @@ func (b *Bridge) post(w http.ResponseWriter, r *http.Request) {
 		if m != nil && m.Kind == mcp.KindRequest {
 			id = m.ID.Of(body)
 		}
-		answer(w, http.StatusBadRequest, mcp.AppendError(nil, id, mcp.CodeInvalidRequest,
+		_ = answer(w, http.StatusBadRequest, mcp.AppendError(nil, id, mcp.CodeInvalidRequest,
 			"a message on standard input must not contain a line break", nil))
 		return
 	}
@@ -48,7 +48,7 @@ func (b *Bridge) post(w http.ResponseWriter, r *http.Request) {
 	}
 	if err := b.write(body); err != nil {
 		b.log.Debug("a message could not be written to the server", "error", err)
-		answer(w, http.StatusBadGateway, nil)
+		_ = answer(w, http.StatusBadGateway, nil)
 		return
 	}
 	if m != nil && m.CancelledID.Present() {
@@ -75,7 +75,7 @@ func (b *Bridge) request(w http.ResponseWriter, r *http.Request, m *mcp.Message,
 	}
 	if b.calls[c.key] != nil {
 		b.mu.Unlock()
-		answer(w, http.StatusBadRequest, mcp.AppendError(nil, c.id, mcp.CodeInvalidRequest,
+		_ = answer(w, http.StatusBadRequest, mcp.AppendError(nil, c.id, mcp.CodeInvalidRequest,
 			"a request with this id is already in flight", nil))
 		return
 	}
@@ -127,15 +127,14 @@ func (b *Bridge) carry(w http.ResponseWriter, r *http.Request, c *call) {
 			}
 			if events == nil && it.last {
 				w.Header().Set(SeqHeader, strconv.FormatUint(it.seq, 10))
-				answer(w, http.StatusOK, it.line)
-				b.release(it)
+				b.release(it, answer(w, http.StatusOK, it.line))
 				return
 			}
 			if events == nil {
 				events = newEventWriter(w)
 			}
 			err := events.write(it)
-			b.release(it)
+			b.release(it, err)
 			if err != nil || it.last {
 				return
 			}
@@ -174,11 +173,11 @@ func (b *Bridge) answerEnded(w http.ResponseWriter, events *eventWriter, c *call
 	it := item{seq: b.seq, line: b.ended.answer(c.id, c.modern)}
 	b.mu.Unlock()
 	if events != nil {
-		_ = events.write(it)
+		b.release(it, events.write(it))
 		return
 	}
 	w.Header().Set(SeqHeader, strconv.FormatUint(it.seq, 10))
-	answer(w, http.StatusBadGateway, it.line)
+	b.release(it, answer(w, http.StatusBadGateway, it.line))
 }
 
 // abandoned is a call whose exchange ended under it. From 2026-07-28 on that
@@ -249,12 +248,13 @@ func readBody(r *http.Request, limit int) ([]byte, error) {
 }
 
 // answer writes a whole JSON body, or none.
-func answer(w http.ResponseWriter, status int, body []byte) {
+func answer(w http.ResponseWriter, status int, body []byte) error {
 	h := w.Header()
 	if body != nil {
 		h.Set("Content-Type", "application/json")
 	}
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body)
+	_, err := w.Write(body)
+	return err
 }

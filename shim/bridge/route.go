@@ -167,10 +167,14 @@ func tokenKey(token []byte) string {
 	return ""
 }
 
-// release takes a line that was handed over off the books.
-func (b *Bridge) release(it item) {
+// release takes a line that was handed over off the books; err says that it
+// was not.
+func (b *Bridge) release(it item, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if err != nil {
+		b.dropLocked(it.seq)
+	}
 	b.releaseLocked(it)
 }
 

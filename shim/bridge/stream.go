@@ -57,7 +57,7 @@ func (b *Bridge) get(w http.ResponseWriter, r *http.Request) {
 			if err := events.write(it); err != nil {
 				return
 			}
-			b.release(it)
+			b.release(it, nil)
 		}
 		if ended && b.stray.empty() {
 			return
@@ -83,7 +83,8 @@ func (b *Bridge) keepForResume(it item) {
 	}
 	for len(b.sent) > 1 && (len(b.sent) > keepSent || size > keepSentBytes) {
 		size -= len(b.sent[0].line)
-		// A write that failed has left it on the books.
+		// A write that failed has left it on the books; without a stream to
+		// repeat it on, it is lost.
 		b.releaseLocked(b.sent[0])
 		b.sent[0] = item{}
 		b.sent = b.sent[1:]
@@ -102,6 +103,7 @@ func (b *Bridge) resume(last uint64) {
 			continue
 		}
 		if it.attempts++; it.attempts >= maxAttempts {
+			b.dropLocked(it.seq)
 			b.releaseLocked(it)
 			given = append(given, it)
 			continue

@@ -19,7 +19,7 @@ import (
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog/jsonl"
-	_ "github.com/caddy-mcp-audit/mcp-audit/caddymodule" // mcp_audit
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule" // also registers mcp_audit
 	"github.com/caddy-mcp-audit/mcp-audit/shim"
 )
 
@@ -123,9 +123,12 @@ func (c *Caddy) Chain() shim.Chain {
 // been cancelled; what still runs when ctx ends is left.
 func (c *Caddy) Close(ctx context.Context) error {
 	c.client.CloseIdleConnections()
+	// Exchanges that end by themselves record how; what is left after them is
+	// ended by the shutdown.
+	ended := c.network.wait(ctx)
+	caddymodule.Shutdown(ctx)
 	err := caddy.Stop()
-	// An exchange that ends later than the configuration closes the log itself.
-	if !c.network.wait(ctx) {
+	if !ended {
 		err = errors.Join(err, errors.New("requests were still running when the shim ended"))
 	}
 	return err

@@ -200,6 +200,23 @@ func TestOpenCallIsAnsweredAfterTheClientsEndOfInput(t *testing.T) {
 	}
 }
 
+func TestRequestOfTheServerThatIsNeverAnsweredDoesNotKeepTheLogOpen(t *testing.T) {
+	s := launch(t, options{})
+	s.initialized()
+	s.send(call("7", "ask"))
+	s.next()
+	_ = s.in.Close()
+	s.exit()
+	outcome(t, records(t, s.dir), "elicitation/create", "1")
+	data, err := os.ReadFile(filepath.Join(s.dir, "audit.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Split(strings.TrimSpace(string(data)), "\n"); !strings.Contains(lines[len(lines)-1], `"kind":"checkpoint"`) {
+		t.Error("the log is not sealed")
+	}
+}
+
 func TestKilledClientLeavesNoChild(t *testing.T) {
 	s := launch(t, options{}, "deaf")
 	s.initialized()
