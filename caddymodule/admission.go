@@ -49,7 +49,9 @@ func (x *exchange) admit() *refusal {
 	if x.session == "" {
 		x.session = r.URL.Query().Get("sessionId")
 	}
-	x.revision = x.lease.sessions.version(x.session)
+	if x.revision = r.Header.Get(versionHeader); x.revision == "" {
+		x.revision = x.lease.sessions.version(x.session)
+	}
 	if r.Method == http.MethodConnect || r.Header.Get("Upgrade") != "" {
 		return &refusal{status: http.StatusNotImplemented, reason: "upgrade", message: "protocol upgrades are not audited and not accepted"}
 	}

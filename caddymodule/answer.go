@@ -14,26 +14,35 @@ import (
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/mcp"
 )
 
-// answerBody reads an answer that came in one piece.
-func (x *exchange) answerBody(t *tee) {
+// answerBody reads an answer that came in one piece. Of one that was cut, and
+// whose length nobody stated, only a whole message counts; what is no message
+// may have become one.
+func (x *exchange) answerBody(t *tee, cut bool) {
+	cut = cut && t.declared < 0
 	if t.hash != nil || t.buf == nil {
-		x.oversizedAnswer(t)
+		if !cut {
+			x.oversizedAnswer(t)
+		}
 		return
 	}
 	body := t.buf
 	if t.encoding != "" {
 		decoded, err := decodeAll(t.encoding, body, maxMessage)
 		if err != nil {
-			x.anomaly = append(x.anomaly, "unreadable_encoding")
-			x.unreadableAnswer(t, body)
+			if !cut {
+				x.anomaly = append(x.anomaly, "unreadable_encoding")
+				x.unreadableAnswer(t, body)
+			}
 			return
 		}
 		body = decoded
 	}
 	var scratch [1]mcp.Message
 	msgs, _, fault := mcp.ScanAnswer(body, scratch[:0])
-	if fault != nil && len(msgs) == 0 {
-		x.unreadableAnswer(t, body)
+	if fault != nil && (cut || len(msgs) == 0) {
+		if !cut {
+			x.unreadableAnswer(t, body)
+		}
 		return
 	}
 	for i := range msgs {
@@ -186,6 +195,10 @@ func (x *exchange) serverBase(m *mcp.Message, data []byte) auditlog.Message {
 	base := x.message(nil)
 	base.Direction = auditlog.ServerToClient
 	base.TraceParent = ""
+	if base.ProtocolVersion == "" {
+		// A stream may be older than the session that it belongs to.
+		base.ProtocolVersion = x.lease.sessions.version(x.session)
+	}
 	describe(&base, m, data)
 	if o := x.firstPending(); o != nil && o.op != nil {
 		base.ParentSeq, base.HasParent = o.op.Seq(), true
@@ -266,7 +279,7 @@ func (x *exchange) blockAnswer(w http.ResponseWriter) {
 
 // finish closes what is still open when the exchange is over, with its cause.
 func (x *exchange) finish(panicked any, err error) {
-	x.tee.end()
+	x.tee.end(panicked != nil || err != nil)
 	for _, o := range x.pending {
 		if !o.ended.Load() {
 			x.abandon(o, panicked, err)

@@ -488,3 +488,63 @@ func TestStateOfTheLogIsServed(t *testing.T) {
 		t.Errorf("checkpoint: %d %s", resp.StatusCode, body)
 	}
 }
+
+func TestBodyThatBreaksOffIsNoAnswer(t *testing.T) {
+	up := newUpstream(t, nil)
+	up.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		_ = readBody(t, req)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"jsonrpc":"2.0","id":7,"resu`))
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	r := start(t, up, "", "")
+	resp := r.send(context.Background(), http.MethodPost, echoCall)
+	_, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if err == nil {
+		t.Error("the client got a whole body")
+	}
+	if got := r.await(2)[1]; got.str("outcome") != "upstream_error" {
+		t.Errorf("outcome %v", got)
+	}
+	r.verify()
+}
+
+func TestServerRequestOnAnOlderStreamHasTheSessionsVersion(t *testing.T) {
+	ask := make(chan struct{})
+	up := newUpstream(t, nil)
+	up.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Method == http.MethodGet {
+			send := sse(w)
+			send("")
+			<-ask
+			send(`{"jsonrpc":"2.0","id":"e1","method":"elicitation/create","params":{}}`)
+			<-req.Context().Done()
+			return
+		}
+		if body := readBody(t, req); !strings.Contains(body, "method") {
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25"}}`))
+	})
+	r := start(t, up, "", "")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stream := r.send(ctx, http.MethodGet, "", "Mcp-Session-Id", "s1")
+	defer stream.Body.Close()
+	r.post(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`, "Mcp-Session-Id", "s1")
+	close(ask)
+	for events := newReader(stream.Body); !strings.Contains(nextEvent(t, events), "elicitation"); {
+	}
+	r.post(`{"jsonrpc":"2.0","id":"e1","result":{"action":"decline"}}`, "Mcp-Session-Id", "s1")
+	for _, rec := range r.await(5) {
+		if rec.str("method") == "elicitation/create" && rec.str("protocol_version") != "2025-11-25" {
+			t.Errorf("record %v", rec)
+		}
+	}
+	cancel()
+	r.verify()
+}

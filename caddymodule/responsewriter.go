@@ -259,13 +259,13 @@ func (t *tee) complete() error {
 			t.clientErr = err
 		}
 	}
-	t.end()
+	t.end(false)
 	return nil
 }
 
-// end reads what is left to read. It is called once more when the exchange was
-// cut, and then finds what came before the cut.
-func (t *tee) end() {
+// end reads what is left to read. If the exchange was cut, what came before
+// counts as far as it is whole.
+func (t *tee) end(cut bool) {
 	switch t.mode {
 	case teeSSE:
 		if t.decoder != nil {
@@ -275,11 +275,10 @@ func (t *tee) end() {
 		t.events.Close(t.event)
 		t.record()
 	case teeBody:
-		whole := t.declared < 0 || t.size == t.declared
-		if t.read || t.size == 0 || !whole {
+		if t.read || t.size == 0 || t.declared >= 0 && t.size != t.declared {
 			return
 		}
 		t.read = true
-		t.x.answerBody(t)
+		t.x.answerBody(t, cut)
 	}
 }
