@@ -168,3 +168,29 @@ func TestShutdownClosesOpenCalls(t *testing.T) {
 	}
 	harness.VerifyClean(t, caddy.Log)
 }
+
+// A call that was answered before the end is a success, however soon the end
+// comes, and nothing is missing.
+func TestAnsweredCallIsRecordedHoweverSoonTheServerEnds(t *testing.T) {
+	for range 8 {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			u := upstream.Start(t)
+			for range 4 {
+				caddy := harness.StartCaddy(t, harness.Site{Upstream: u.Address})
+				caddy.Post(t, call("1", "echo", `{"m":"x"}`))
+				caddy.Stop(t)
+				records := caddy.Records(t)
+				operations := harness.Operations(t, records)
+				if len(operations) != 1 || operations[0].Outcome.Outcome != "success" {
+					t.Errorf("the answered call is recorded as %s", operations[0].Outcome.Line)
+				}
+				for _, r := range records {
+					if r.Kind == "gap" {
+						t.Errorf("a gap is recorded: %s", r.Line)
+					}
+				}
+			}
+		})
+	}
+}
