@@ -363,7 +363,15 @@ func TestTransportReportsWhatTheHandlerDoes(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			_, _ = io.WriteString(w, "b")
 		}, 200, "ab", false},
-		"echo":   {func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, 200, "body", false},
+		"echo": {func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, 200, "body", false},
+		"flushed whole": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "2")
+			_, _ = io.WriteString(w, "ab")
+			_ = http.NewResponseController(w).Flush()
+			if _, err := io.WriteString(w, "c"); err == nil {
+				panic("more than was declared")
+			}
+		}, 200, "ab", false},
 		"panics": {func(http.ResponseWriter, *http.Request) { panic("x") }, 0, "", true},
 		"aborts": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 0, "", true},
 		"breaks late": {func(w http.ResponseWriter, _ *http.Request) {

@@ -17,11 +17,14 @@ type Transport struct{ Handler http.Handler }
 
 // RoundTrip runs the handler. The request's body is read whole before the
 // handler starts, so that its buffer may be reused as soon as RoundTrip
-// returns. An answer that the handler never flushes comes in one piece; one
-// that it flushes streams, each write waiting for its reader.
+// returns. An answer that the handler never flushes, or flushes once it has
+// the length that its header declares, comes in one piece; any other streams,
+// each write waiting for its reader.
 func (t Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(req.Context())
 	in := req.Clone(ctx)
+	in.RequestURI = req.URL.RequestURI()
+	in.RemoteAddr = "@" // what servers see of a client on an unnamed local socket
 	in.Body = http.NoBody
 	if req.Body != nil {
 		var body bytes.Buffer
@@ -64,7 +67,7 @@ func (t Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, context.Cause(ctx)
 		}
 	}
-	if !r.streams && failed != nil {
+	if !r.streams && !r.whole && failed != nil {
 		return nil, failed
 	}
 	resp := &http.Response{
@@ -100,7 +103,8 @@ type responder struct {
 	status int
 	buf    bytes.Buffer
 
-	streams bool // set before started is closed
+	streams bool // set before started is closed, as is whole
+	whole   bool // buf is all of the answer, though the handler runs on
 	started chan struct{}
 	once    sync.Once
 	pr      *io.PipeReader
@@ -120,7 +124,10 @@ func (r *responder) WriteHeader(status int) {
 // Write implements http.ResponseWriter.
 func (r *responder) Write(p []byte) (int, error) {
 	r.WriteHeader(http.StatusOK)
-	if r.streams {
+	switch {
+	case r.whole:
+		return 0, http.ErrContentLength
+	case r.streams:
 		return r.pw.Write(p)
 	}
 	return r.buf.Write(p)
@@ -129,7 +136,12 @@ func (r *responder) Write(p []byte) (int, error) {
 // FlushError implements the interface of http.ResponseController.
 func (r *responder) FlushError() error {
 	r.WriteHeader(http.StatusOK)
-	if r.streams {
+	if r.streams || r.whole {
+		return nil
+	}
+	if n, err := strconv.Atoi(r.sent.Get("Content-Length")); err == nil && n == r.buf.Len() {
+		r.whole = true
+		r.once.Do(func() { close(r.started) })
 		return nil
 	}
 	r.streams = true

@@ -1,5 +1,5 @@
-// Package embedded runs a Caddy in the shim's own process, on a network that
-// exists only in memory: the zero-configuration set-up. The route is the same
+// Package embedded runs a Caddy in the shim's own process, without a network:
+// the zero-configuration set-up. The route is the same
 // handler chain as in any other Caddy, mcp_audit before reverse_proxy; only its
 // two ends, the client's requests and the server behind it, are this process.
 package embedded

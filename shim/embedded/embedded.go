@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/user"
@@ -15,12 +14,14 @@ import (
 	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	_ "github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy" // the handler behind mcp_audit
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog/jsonl"
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule" // also registers mcp_audit
 	"github.com/caddy-mcp-audit/mcp-audit/shim"
+	"github.com/caddy-mcp-audit/mcp-audit/shim/bridge"
 )
 
 // Options say what the embedded Caddy audits and where to.
@@ -42,10 +43,7 @@ type Options struct {
 }
 
 // Caddy is the running server. There can be one in a process.
-type Caddy struct {
-	network *network
-	client  *http.Transport
-}
+type Caddy struct{ route *route }
 
 // Audit starts Caddy as the shim's options say. It implements
 // shim.OpenEmbedded.
@@ -59,8 +57,8 @@ func Audit(ctx context.Context, o *shim.Options, handler http.Handler) (shim.Aud
 // routeURL is the address of the audited route.
 const routeURL = "http://localhost/mcp"
 
-// networkName is the network's name in listener addresses.
-const networkName = "mcpshim"
+// serverName is the server's name in the configuration.
+const serverName = "shim"
 
 // taken guards the registrations, which Caddy keeps for the life of a process.
 var taken atomic.Bool
@@ -80,10 +78,6 @@ func Open(ctx context.Context, o Options) (*Caddy, error) {
 		return nil, err
 	}
 	caddy.DefaultStorage.Path = filepath.Join(o.Dir, "state", "caddy")
-	c := &Caddy{network: newNetwork()}
-	caddy.RegisterNetwork(networkName, func(context.Context, string, string, string, uint, net.ListenConfig) (any, error) {
-		return c.network, nil
-	})
 	caddy.RegisterModule(newTransport(o.Handler))
 	cfg, err := o.config()
 	if err != nil {
@@ -92,27 +86,24 @@ func Open(ctx context.Context, o Options) (*Caddy, error) {
 	err = caddy.Load(cfg, true)
 	if err != nil && o.AcceptChainBreak != "" && strings.Contains(err.Error(), refusedPrefix) {
 		if err = o.recover(ctx); err == nil {
-			// The first attempt has closed the listener.
-			c.network = newNetwork()
 			err = caddy.Load(cfg, true)
 		}
 	}
 	if err != nil {
 		return nil, errors.New(plain(err))
 	}
-	c.client = &http.Transport{
-		DialContext:         c.network.dial,
-		DisableCompression:  true,
-		MaxIdleConnsPerHost: 64,
+	app, err := caddy.ActiveContext().App("http")
+	if err != nil {
+		return nil, errors.New(plain(err))
 	}
-	return c, nil
+	return &Caddy{route: newRoute(app.(*caddyhttp.App).Servers[serverName])}, nil
 }
 
 // Chain implements shim.Audit.
 func (c *Caddy) Chain() shim.Chain {
 	return shim.Chain{
 		URL:       routeURL,
-		Transport: c.client,
+		Transport: bridge.Transport{Handler: c.route},
 		Unreachable: func(err error) string {
 			return fmt.Sprintf("the audit is unavailable, the call was not forwarded: %v; start the server again", err)
 		},
@@ -122,10 +113,9 @@ func (c *Caddy) Chain() shim.Chain {
 // Close stops the server and seals the log. Requests must have ended or have
 // been cancelled; what still runs when ctx ends is left.
 func (c *Caddy) Close(ctx context.Context) error {
-	c.client.CloseIdleConnections()
 	// Exchanges that end by themselves record how; what is left after them is
 	// ended by the shutdown.
-	ended := c.network.wait(ctx)
+	ended := c.route.wait(ctx)
 	caddymodule.Shutdown(ctx)
 	err := caddy.Stop()
 	if !ended {
@@ -155,23 +145,20 @@ func (o *Options) config() ([]byte, error) {
 	proxy := object{
 		"handler":   "reverse_proxy",
 		"transport": object{"protocol": "mcp_shim"},
-		"upstreams": []object{{"dial": networkName + "/child"}},
+		"upstreams": []object{{"dial": "mcpshim/child"}},
 	}
 	server := object{
-		"listen":          []string{networkName + "/front"},
 		"protocols":       []string{"h1"},
 		"automatic_https": object{"disable": true},
 		"routes":          []object{{"handle": []object{audit, proxy}}},
-		// A name mirrored into a header may be as long as its message.
-		"max_header_bytes": 2 * o.MaxBody,
 		// A client that pauses must not cost it an answer, as a pipe would not.
-		"idle_timeout": -1, "read_idle_timeout": -1, "write_idle_timeout": -1,
+		"read_idle_timeout": -1, "write_idle_timeout": -1,
 	}
 	return json.Marshal(object{
 		"admin":   object{"disabled": true, "config": object{"persist": false}},
 		"logging": object{"logs": object{"default": object{"level": o.LogLevel}}},
 		"apps": object{
-			"http": object{"grace_period": "1s", "servers": object{"shim": server}},
+			"http": object{"grace_period": "1s", "servers": object{serverName: server}},
 			// There are no certificates to look after.
 			"tls": object{"disable_storage_clean": true, "disable_ocsp_stapling": true, "disable_storage_check": true},
 			"mcp_audit": object{"logs": object{"default": object{
@@ -222,7 +209,7 @@ func localUser() string {
 
 // Interface guards.
 var (
-	_ net.Listener      = (*network)(nil)
+	_ http.Handler      = (*route)(nil)
 	_ http.RoundTripper = (*transport)(nil)
 	_ caddy.Module      = transport{}
 	_ shim.Audit        = (*Caddy)(nil)
