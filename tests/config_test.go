@@ -35,7 +35,11 @@ func TestCaddyfileMistakesFailAtLoadWithFileAndLine(t *testing.T) {
 			c.site.Upstream = "127.0.0.1:9"
 			caddy := harness.Prepare(t, c.site)
 			text := caddy.Caddyfile(caddy.Admin)
-			line := strings.Count(text[:strings.Index(text, c.bad)], "\n") + 1
+			before, _, found := strings.Cut(text, c.bad)
+			if !found {
+				t.Fatalf("the Caddyfile does not contain %q", c.bad)
+			}
+			line := strings.Count(before, "\n") + 1
 			for name, message := range map[string]string{
 				"validate": func() string { out, _ := caddy.Validate(t); return out }(),
 				"run":      caddy.StartFails(t),

@@ -173,7 +173,7 @@ func (c *Caddy) start(t testing.TB) (<-chan struct{}, error) {
 	}()
 	c.Process = launch(t, cmd)
 	go func() {
-		<-c.Process.Done()
+		<-c.Done()
 		listener.Close()
 	}()
 	return served, nil

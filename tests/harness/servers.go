@@ -24,11 +24,11 @@ func StartEverything(t testing.TB, dir string) string {
 
 // Filesystem is the command line of npm's server-filesystem for a folder.
 func Filesystem(t testing.TB, folder string) []string {
-	real, err := filepath.EvalSymlinks(folder)
+	resolved, err := filepath.EvalSymlinks(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Find(t).Server("filesystem", real)
+	return Find(t).Server("filesystem", resolved)
 }
 
 // StartNotes starts the example server over HTTP and returns its host:port.

@@ -24,7 +24,7 @@ func (s *Server) Stdio(in io.Reader, out io.Writer, record io.Writer) error {
 		out.Write(append(line, '\n'))
 	}
 	for {
-		line, err := lines.ReadBytes('\n')
+		line, ended := lines.ReadBytes('\n')
 		if _, failed := record.Write(line); failed != nil {
 			return failed
 		}
@@ -47,8 +47,8 @@ func (s *Server) Stdio(in io.Reader, out io.Writer, record io.Writer) error {
 				}()
 			}
 		}
-		if err != nil {
-			return nil
+		if ended != nil {
+			return nil //nolint:nilerr // the client's end is an orderly one, however it comes
 		}
 	}
 }
