@@ -107,17 +107,19 @@ func (x *exchange) checkOrigin() *refusal {
 		message: "origin or host not allowed"}
 }
 
-// readBody reads the whole body into a pooled buffer.
+// readBody reads the whole body.
 func (x *exchange) readBody() *refusal {
-	x.pooled = bodies.Get().(*bodyBuffer)
-	x.pooled.Reset()
-	limit := x.h.MaxBody
-	if n := x.r.ContentLength; n > 0 && n <= limit {
-		x.pooled.Grow(int(n) + bytes.MinRead)
-	}
-	_, err := x.pooled.ReadFrom(io.LimitReader(x.r.Body, limit+1))
-	x.body = x.pooled.Bytes()
+	x.pooled = messageLists.Get().(*messageList)
 	x.msgs = x.pooled.msgs[:0]
+	limit := x.h.MaxBody
+	var body bytes.Buffer
+	if n := x.r.ContentLength; n > 0 && n <= limit {
+		body.Grow(int(n) + bytes.MinRead)
+	}
+	_, err := body.ReadFrom(io.LimitReader(x.r.Body, limit+1))
+	if x.body = body.Bytes(); x.body == nil {
+		x.body = []byte{}
+	}
 	if err != nil {
 		return unreadableBody(err)
 	}

@@ -28,8 +28,8 @@ type exchange struct {
 	client context.Context // ends with the client alone
 	abort  context.CancelFunc
 
-	pooled *bodyBuffer // holds body and msgs
 	body   []byte
+	pooled *messageList // holds msgs
 	rest   io.Reader // what of an oversized body is still unread, in observe mode
 	msgs   []mcp.Message
 	batch  bool
@@ -49,16 +49,15 @@ type exchange struct {
 	tee *tee
 }
 
-// bodies holds request buffers and message lists between exchanges.
-var bodies = sync.Pool{New: func() any { return new(bodyBuffer) }}
+// messageLists holds lists of scanned messages between exchanges. Bodies are
+// not pooled: the transport may still be sending one when the exchange is over,
+// after an early answer or a cancelled request.
+var messageLists = sync.Pool{New: func() any { return new(messageList) }}
 
-type bodyBuffer struct {
-	bytes.Buffer
-	msgs []mcp.Message
-}
+type messageList struct{ msgs []mcp.Message }
 
-// keepBody is the largest buffer that is kept for the next exchange.
-const keepBody = 256 << 10
+// keepMessages is the longest list that is kept for the next exchange.
+const keepMessages = 16
 
 func newExchange(h *Handler, l *lease, w http.ResponseWriter, r *http.Request, client context.Context, abort context.CancelFunc) *exchange {
 	return &exchange{h: h, lease: l, w: w, r: r, client: client, abort: abort}
@@ -357,14 +356,14 @@ func (x *exchange) setPlaceholders(base auditlog.Message, o *operation) {
 	}
 }
 
-// recycle gives the buffers back. Nothing may refer to them any more.
+// recycle gives the message list back. Nothing may refer to it any more.
 func (x *exchange) recycle() {
 	if x.pooled == nil {
 		return
 	}
-	if x.pooled.Cap() <= keepBody {
+	if cap(x.msgs) <= keepMessages {
 		x.pooled.msgs = x.msgs[:0]
-		bodies.Put(x.pooled)
+		messageLists.Put(x.pooled)
 	}
-	x.pooled = nil
+	x.pooled, x.msgs = nil, nil
 }
