@@ -30,7 +30,7 @@ type exchange struct {
 
 	body   []byte
 	pooled *messageList // holds msgs
-	rest   io.Reader // what of an oversized body is still unread, in observe mode
+	rest   io.Reader    // what of an oversized body is still unread, in observe mode
 	msgs   []mcp.Message
 	batch  bool
 
