@@ -119,7 +119,7 @@ environment variable MCP_AUDIT_DIR names, else in ~/.mcp-audit.`,
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetVersionTemplate(versionText() + "\n")
+	root.SetVersionTemplate(VersionText("mcp-audit") + "\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w; see `%s --help`", err, cmd.CommandPath())
 	})

@@ -43,8 +43,9 @@ func moduleVersion(info *debug.BuildInfo) string {
 	return ""
 }
 
-// versionText is what --version prints: name, version, commit and build time.
-func versionText() string {
+// VersionText is what --version of a program prints: its name, version, commit
+// and build time.
+func VersionText(program string) string {
 	hash, at := commit, buildTime
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
@@ -62,5 +63,5 @@ func versionText() string {
 	if at == "" {
 		at = "unknown"
 	}
-	return fmt.Sprintf("mcp-audit %s, commit %s, built %s, %s", Version(), hash, at, runtime.Version())
+	return fmt.Sprintf("%s %s, commit %s, built %s, %s", program, Version(), hash, at, runtime.Version())
 }

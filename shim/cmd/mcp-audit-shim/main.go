@@ -24,7 +24,7 @@ func run() int {
 		fmt.Fprintln(os.Stderr, "mcp-audit-shim:", err)
 		return shim.ExitUsage
 	case options.ShowVersion:
-		fmt.Println("mcp-audit-shim", cli.Version())
+		fmt.Println(cli.VersionText("mcp-audit-shim"))
 		return 0
 	}
 	environment := os.Environ()
