@@ -6,6 +6,9 @@ type Status struct {
 	// and its remedy.
 	Healthy bool   `json:"healthy"`
 	Err     string `json:"error,omitempty"`
+	// Refused says that what lies on the disk is not what this writer left
+	// there. Nothing is written until the log is opened anew.
+	Refused bool `json:"refused"`
 
 	Path   string `json:"path"`
 	Origin string `json:"origin"`
@@ -50,7 +53,7 @@ func (l *Log) Status() Status {
 	s.Missed, s.MissedPending, s.TornBytes = l.debts.missedAll, l.debts.missed.count, l.debts.torn
 	switch {
 	case l.health.refused != nil:
-		s.Err = l.health.refused.Error()
+		s.Err, s.Refused = l.health.refused.Error(), true
 	case l.health.failing && l.health.cause != nil:
 		s.Err = l.health.cause.Error()
 	default:

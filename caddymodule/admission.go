@@ -66,7 +66,7 @@ func (x *exchange) admit() *refusal {
 		return refused
 	}
 	if r.Method != http.MethodPost {
-		return nil
+		return x.admitOther()
 	}
 	if refused := x.object(headerRefusal(mcp.CheckContent(r.Header))); refused != nil {
 		return refused
@@ -78,6 +78,32 @@ func (x *exchange) admit() *refusal {
 		return nil
 	}
 	return x.scan()
+}
+
+// admitOther admits a request that is no POST. MCP messages travel in POST
+// alone, but servers have been seen that run a body whatever its method is, so
+// a body is refused, and so is a method that MCP and CORS do not use. In
+// observe mode such a body is recorded as an unreadable message.
+func (x *exchange) admitOther() *refusal {
+	switch x.r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodDelete, http.MethodOptions:
+	default:
+		x.w.Header().Set("Allow", "GET, HEAD, POST, DELETE, OPTIONS")
+		refused := x.object(&refusal{status: http.StatusMethodNotAllowed, reason: "method_not_allowed",
+			message: "MCP uses GET, POST and DELETE"})
+		if refused != nil {
+			return refused
+		}
+	}
+	if x.r.ContentLength == 0 {
+		return nil
+	}
+	refused := x.object(&refusal{status: http.StatusBadRequest, code: mcp.CodeInvalidRequest, reason: "body_not_allowed",
+		message: "only POST requests may have a body"})
+	if refused != nil {
+		return refused
+	}
+	return x.readBody()
 }
 
 // object turns an objection into a refusal, or in observe mode into an anomaly.

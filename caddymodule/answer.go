@@ -40,7 +40,8 @@ func (x *exchange) answerBody(t *tee, cut bool) {
 	var scratch [1]mcp.Message
 	msgs, _, fault := mcp.ScanAnswer(body, scratch[:0])
 	if fault != nil && (cut || len(msgs) == 0) {
-		if !cut {
+		// The text of an acceptance is no answer: that comes on a stream.
+		if !cut && t.status != http.StatusAccepted {
 			x.unreadableAnswer(t, body)
 		}
 		return

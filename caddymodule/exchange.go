@@ -90,13 +90,24 @@ func (x *exchange) openPlain() *refusal {
 	if x.body != nil {
 		event.Params = x.payload(x.body, refusalCapture)
 		event.Request = x.body
-	} else {
-		event.Reason = "http " + x.r.Method
+	}
+	if x.r.Method != http.MethodPost {
+		event.Reason = "http " + methodName(x.r.Method)
 	}
 	if err := x.event(x.r.Context(), event); err != nil {
 		return x.unrecorded(nil, err)
 	}
 	return nil
+}
+
+// methodName is an HTTP method as records name it. What is none of the usual
+// ones is the client's text and stays out.
+func methodName(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return method
+	}
+	return "other method"
 }
 
 func (x *exchange) openMessage(m *mcp.Message) *refusal {

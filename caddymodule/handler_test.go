@@ -327,7 +327,7 @@ func TestEveryOtherExchangeHasARecord(t *testing.T) {
 		w.WriteHeader(http.StatusMethodNotAllowed)
 	})
 	r := start(t, up, "", "")
-	for i, method := range []string{http.MethodGet, http.MethodDelete, http.MethodPut} {
+	for i, method := range []string{http.MethodGet, http.MethodDelete, http.MethodOptions} {
 		resp := r.send(context.Background(), method, "")
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusMethodNotAllowed {
@@ -544,6 +544,67 @@ func TestServerRequestOnAnOlderStreamHasTheSessionsVersion(t *testing.T) {
 		if rec.str("method") == "elicitation/create" && rec.str("protocol_version") != "2025-11-25" {
 			t.Errorf("record %v", rec)
 		}
+	}
+	cancel()
+	r.verify()
+}
+
+func TestOnlyPostMayCarryABody(t *testing.T) {
+	up := newUpstream(t, ok)
+	r := start(t, up, "", "")
+	for i, method := range []string{"GET", "PUT", "DELETE", "PATCH", "OPTIONS", "QUERY", "SECRET-METHOD"} {
+		resp := r.send(context.Background(), method, echoCall)
+		resp.Body.Close()
+		if resp.StatusCode != 400 && resp.StatusCode != 405 {
+			t.Errorf("%s: %d", method, resp.StatusCode)
+		}
+		if got := r.await(i + 1)[i]; got.str("outcome") != "denied" || got.str("reason") == "" {
+			t.Errorf("%s: %v", method, got)
+		}
+	}
+	if got := up.received(); len(got) != 0 {
+		t.Errorf("the server received %q", got)
+	}
+	r.verify()
+}
+
+func TestAnswerOnTheStreamOfTheOldTransportClosesItsCall(t *testing.T) {
+	called := make(chan string)
+	up := newUpstream(t, nil)
+	up.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Method == http.MethodPost {
+			called <- readBody(t, req)
+			w.WriteHeader(http.StatusAccepted)
+			_, _ = w.Write([]byte("Accepted"))
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, "event: endpoint\ndata: /mcp?sessionId=s1\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-called
+		sse(w)(`{"jsonrpc":"2.0","id":7,"result":{"content":[]}}`)
+		<-req.Context().Done()
+	})
+	r := start(t, up, "", "")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stream := r.send(ctx, http.MethodGet, "")
+	defer stream.Body.Close()
+	events := newReader(stream.Body)
+	nextEvent(t, events)
+	req, err := http.NewRequest(http.MethodPost, r.url()+"?sessionId=s1", strings.NewReader(echoCall))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	nextEvent(t, events)
+	if got := r.await(3)[2]; got.str("outcome") != "success" || resp.StatusCode != http.StatusAccepted {
+		t.Errorf("%d, %v", resp.StatusCode, got)
 	}
 	cancel()
 	r.verify()

@@ -183,3 +183,34 @@ func TestMistakesFailAtLoadWithTheirPlace(t *testing.T) {
 		t.Errorf("a rejected load made the log folder: %v", err)
 	}
 }
+
+func TestReloadReopensALogThatWasPutRight(t *testing.T) {
+	up := newUpstream(t, ok)
+	r := start(t, up, "", "")
+	r.post(echoCall)
+	r.await(2)
+	aside := r.log() + ".aside"
+	if err := os.Rename(r.log(), aside); err != nil {
+		t.Fatal(err)
+	}
+	if _, answer := r.post(echoCall); !strings.Contains(answer, "-32028") {
+		t.Errorf("a call without a log: %s", answer)
+	}
+	if err := r.load(r.caddyfile("explain", "")); err == nil || !strings.Contains(err.Error(), "mcp-audit recover") {
+		t.Errorf("a reload without the log: %v", err)
+	}
+	if err := os.Rename(aside, r.log()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.load(r.caddyfile("explain", "")); err != nil {
+		t.Fatal(err)
+	}
+	if status, answer := r.post(echoCall); status != 200 || strings.Contains(answer, "error") {
+		t.Errorf("after the log is back: %d %s", status, answer)
+	}
+	r.await(4)
+	if got := len(up.received()); got != 2 {
+		t.Errorf("the server received %d calls", got)
+	}
+	r.verify()
+}

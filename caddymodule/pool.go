@@ -78,9 +78,18 @@ func (s *sharedLog) start(ctx context.Context, settings *logSettings) error {
 	if s.stopped {
 		return errStopped
 	}
-	if s.log != nil {
+	if s.log == nil {
+		return s.openLocked(ctx, settings)
+	}
+	if !s.log.Status().Refused {
 		return s.applyLocked(ctx, settings)
 	}
+	// Nothing is written to it any more. Opening it anew goes on if the operator
+	// has put things right, and fails the load with the remedy if not.
+	if err := s.log.Close(ctx); err != nil {
+		settings.logger.Debug("closing a refused log", zap.Error(err))
+	}
+	s.log = nil
 	return s.openLocked(ctx, settings)
 }
 

@@ -104,6 +104,9 @@ func (x *exchange) refusalEvents(ref *refusal) []auditlog.Event {
 			e.Params = x.payload(x.body, refusalCapture)
 			e.Request = x.body
 		}
+		if ref.detail == "" && x.r.Method != http.MethodPost {
+			ref.detail = ref.reason + ": http " + methodName(x.r.Method)
+		}
 		events = append(events, e)
 	}
 	for i := range events {
