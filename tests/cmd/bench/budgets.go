@@ -5,8 +5,16 @@ import (
 	"time"
 )
 
+// quietCPU is what a request of 1 KB through plain Caddy cost, in microseconds,
+// where the budgets were set.
+const quietCPU = 103
+
 // printBudgets prints how the run stands to what a release must hold.
 func printBudgets(results map[string]*result, checked verification, piped [2]pipe) {
+	if base := results["1 KB 16 "+plain]; len(base.cpu) > 0 {
+		fmt.Printf("\nThe times below were set on a quiet machine, where plain Caddy costs %d µs a request at 1 KB; here it costs %.0f.\n",
+			quietCPU, median(base.cpu))
+	}
 	fmt.Printf("\n%-58s %12s %12s\n", "budget", "allowed", "measured")
 	for _, p := range []struct {
 		name string
