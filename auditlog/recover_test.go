@@ -127,3 +127,51 @@ func TestRecoverAfterEachKindOfLoss(t *testing.T) {
 		})
 	}
 }
+
+func TestRecordsRemovedBeforeABreakAreFound(t *testing.T) {
+	dir := filepath.Dir(quickPath(t))
+	path := filepath.Join(dir, "audit.jsonl")
+	keys, err := auditlog.LoadOrCreateKeyring(filepath.Join(dir, "keys.json"), "k1", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := setup{change: func(c *auditlog.Config) { c.Secret, c.Keys = nil, keys }}
+	l := s.open(t, path)
+	call(t, l)
+	call(t, l)
+	closeLog(t, l)
+	whole := lines(read(t, path))
+	write(t, path, []byte(strings.Join(asStrings(whole[:len(whole)-1]), ""))) // shortened: the start refuses it
+	if err := auditlog.Recover(context.Background(), s.config(t, path), "test", "me"); err != nil {
+		t.Fatal(err)
+	}
+	old, _ := filepath.Glob(path + ".000000.*Z")
+	if len(old) != 1 {
+		t.Fatal(old)
+	}
+	verify := func() *auditlog.Report {
+		report, err := auditlog.Verify(context.Background(),
+			[]auditlog.Source{auditlog.FileSource(old[0]), auditlog.FileSource(path)}, auditlog.VerifyOptions{Keys: keys})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report
+	}
+	if report := verify(); report.Exit != 0 {
+		t.Fatalf("before: %+v", report.Findings)
+	}
+	write(t, old[0], []byte(strings.Join(asStrings(whole[:len(whole)-3]), "")))
+	for _, f := range verify().Findings {
+		if f.Kind == "segment_boundary" {
+			return
+		}
+	}
+	t.Error("two records less in front of the break were not found")
+}
+
+func asStrings[T ~[]byte | ~string](list []T) (out []string) {
+	for _, item := range list {
+		out = append(out, string(item))
+	}
+	return out
+}

@@ -112,6 +112,8 @@ func (j *judge) unknownBeginning() {
 func (j *judge) begin(line []byte, s *scanned) {
 	b := bodyView{line[:s.prefix]}
 	before := j.inc
+	// Where the records before end, if nothing is wrong with them.
+	end, whole := j.chain, before != nil && j.chainKnown && j.report.FirstError == ""
 	if before != nil {
 		j.closeIncarnation()
 	}
@@ -146,6 +148,9 @@ func (j *judge) begin(line []byte, s *scanned) {
 	j.trust(b.text("vkey"), "the log names no valid public key")
 	if inc.broken {
 		j.chainBreak(b, before)
+		if found, ok := b.hash("found_chain"); ok && whole && found != end {
+			j.find("segment_boundary", "the break found other records before it than there are now: some were removed or added since")
+		}
 	}
 	j.startAnchors()
 }
