@@ -227,10 +227,14 @@ func (l *testLog) chainBreak(prevSize, lostTo uint64) {
 	}
 	root := tree.Root()
 	prevChain := l.chain
+	found := GenesisChain(prev)
+	for seq, leaf := range l.leaves[:prevSize-lostTo] {
+		found = ChainHash(found, uint64(seq), leaf)
+	}
 	l.segment++
 	l.restart()
 	l.add("chain_break", body{"origin": l.origin, "vkey": l.vkey(), "key_id": l.keyID, "key_mode": "static", "segment": l.segment,
-		"prev_origin": prev, "prev_size": prevSize, "prev_chain": prevChain.String(), "prev_root": root.String(), "found_chain": prevChain.String(),
+		"prev_origin": prev, "prev_size": prevSize, "prev_chain": prevChain.String(), "prev_root": root.String(), "found_chain": found.String(),
 		"lost": body{"from": prevSize - lostTo, "to": prevSize - 1}, "operator": "alice", "reason": "restored from a copy"})
 }
 

@@ -243,7 +243,7 @@ func tailRows() []tampering {
 		}},
 		{row: "26", name: "chain break, old anchor held", change: func(l *testLog) {
 			cutLines(1, 10)(l)
-			l.chainBreak(62, 10)
+			l.chainBreak(62, 0)
 		}, opts: anchor(-1), want: []string{"tail_truncated"}, exit: 4},
 		{row: "26", name: "chain break alone, old anchor held", change: func(l *testLog) {
 			l.chainBreak(62, 10)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/mcp"
@@ -187,7 +188,13 @@ func (x *exchange) unreadableMessage(data []byte, fault *mcp.ScanError) {
 // only be counted.
 func (x *exchange) eventAfter(e auditlog.Event) {
 	// The message was there, whether or not the client still is.
-	if err := x.event(context.WithoutCancel(x.r.Context()), e); err != nil {
+	err := x.event(context.WithoutCancel(x.r.Context()), e)
+	switch {
+	case err == nil:
+	case errors.Is(err, errStopped) || errors.Is(err, auditlog.ErrClosed):
+		// The calls of this exchange were closed with reason shutdown.
+		x.h.logger.Warn("a server's message came after the log was closed", zap.String("method", e.Method))
+	default:
 		x.lease.unavailable(true, err, x.h.logger)
 	}
 }

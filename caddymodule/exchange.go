@@ -43,6 +43,7 @@ type exchange struct {
 	pending []*operation // requests of the client in this exchange
 	asked   []*operation // requests of the server in this exchange
 
+	finishing  bool   // counted in the log's finishing
 	initialize bool   // one of the requests opens a session
 	opened     string // the session that its answer opened
 
@@ -292,6 +293,7 @@ func (x *exchange) forward(next caddyhttp.Handler) (err error) {
 	defer func() {
 		p := recover()
 		x.finish(p, err)
+		x.setFinishing(false)
 		if p != nil {
 			panic(p)
 		}
@@ -332,6 +334,20 @@ func (x *exchange) prepareRequest() {
 	r.TransferEncoding = nil
 	r.Trailer = nil
 	h.Del("Trailer")
+}
+
+// setFinishing tells a shutdown that an answer is going out, so that it is
+// recorded as one before everything open is closed.
+func (x *exchange) setFinishing(on bool) {
+	if x.finishing == on {
+		return
+	}
+	x.finishing = on
+	if on {
+		x.lease.finishing.Add(1)
+	} else {
+		x.lease.finishing.Add(-1)
+	}
 }
 
 // scope is what tells the ids of one peer from those of another: the session,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -26,6 +27,9 @@ type sharedLog struct {
 	sessions sessionTable
 	refusals refusalJoiner
 	outage   outage
+	// finishing counts the exchanges whose answer is with the client, or about
+	// to be, and not recorded yet.
+	finishing atomic.Int64
 
 	mu       sync.Mutex
 	log      *auditlog.Log
@@ -155,6 +159,7 @@ func (s *sharedLog) shutdown(ctx context.Context) {
 	log := s.log
 	s.stopped = true
 	s.mu.Unlock()
+	s.awaitFinishing(ctx)
 	s.open.endAll(auditlog.InternalError, "shutdown")
 	s.refusals.stop()
 	if log == nil {
@@ -162,6 +167,24 @@ func (s *sharedLog) shutdown(ctx context.Context) {
 	}
 	if err := log.Close(ctx); err != nil {
 		caddy.Log().Named("mcp_audit").Error("closing the audit log", zap.String("log", s.path), zap.Error(err))
+	}
+}
+
+// finishTime bounds how long a shutdown waits for answers that are with their
+// clients to be recorded as such. It takes well under a millisecond.
+const finishTime = time.Second
+
+func (s *sharedLog) awaitFinishing(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, finishTime)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for s.finishing.Load() > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

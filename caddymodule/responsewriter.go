@@ -131,8 +131,13 @@ func (t *tee) Write(p []byte) (int, error) {
 		if t.feed(p); t.denied != nil {
 			return 0, t.denied
 		}
+		if len(t.after) > 0 {
+			t.x.setFinishing(true)
+		}
 	default:
-		t.hold(p)
+		if t.hold(p); t.size == t.declared {
+			t.x.setFinishing(true)
+		}
 	}
 	n, err := t.ResponseWriter.Write(p)
 	if err != nil {
@@ -245,6 +250,9 @@ func (t *tee) record() {
 		t.after[i] = serverMessage{}
 	}
 	t.after = t.after[:0]
+	if t.mode == teeSSE && t.decoder == nil {
+		t.x.setFinishing(false)
+	}
 }
 
 // complete ends an answer that came to its end. The client has all of it
@@ -255,6 +263,7 @@ func (t *tee) complete() error {
 	}
 	if t.status != 0 && t.mode == teeBody && t.size > 0 {
 		t.learn()
+		t.x.setFinishing(true)
 		if err := http.NewResponseController(t.ResponseWriter).Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			t.clientErr = err
 		}
