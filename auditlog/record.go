@@ -14,7 +14,7 @@ const (
 // Result is how an operation ended (record member "outcome").
 type Result string
 
-// The outcomes of DESIGN section 5.
+// How an operation can end; docs/log-format.md says what each means.
 const (
 	Success           Result = "success"
 	ToolError         Result = "tool_error"

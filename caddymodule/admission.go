@@ -41,7 +41,7 @@ func checkOriginOption(origin string) error {
 }
 
 // admit reads the request and checks everything that does not depend on who
-// sent it: DESIGN section 4. In observe mode an objection is only noted.
+// sent it. In observe mode an objection is only noted.
 func (x *exchange) admit() *refusal {
 	r := x.r
 	takeCapability(r)

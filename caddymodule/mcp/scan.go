@@ -14,7 +14,7 @@ const (
 	CodeInvalidRequest = -32600
 )
 
-// The bounds of the strict scan (DESIGN section 4). The outermost container
+// The bounds of the strict scan. The outermost container
 // has depth 1.
 const (
 	MaxDepth = canon.MaxDepth
