@@ -609,3 +609,22 @@ func TestAnswerOnTheStreamOfTheOldTransportClosesItsCall(t *testing.T) {
 	cancel()
 	r.verify()
 }
+
+func TestOnlyATraceContextIsRecordedAsOne(t *testing.T) {
+	up := newUpstream(t, ok)
+	r := start(t, up, "", "")
+	const valid = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	r.post(echoCall, "Traceparent", valid)
+	r.await(2)
+	r.post(echoCall, "Traceparent", "hunter2-hunter2-hunter2-hunter2-hunter2-hunter2-hunter2")
+	got := r.await(4)
+	for _, rec := range got {
+		if tp := rec.str("traceparent"); tp != "" && tp != valid {
+			t.Errorf("record %v", rec)
+		}
+	}
+	if got[0].str("traceparent") != valid {
+		t.Errorf("intent %v", got[0])
+	}
+	r.verify()
+}

@@ -24,7 +24,7 @@ func (x *exchange) message(m *mcp.Message) auditlog.Message {
 		ServerID:        x.h.ServerID,
 		Principal:       x.principal,
 		Anomaly:         slices.Clip(x.anomaly),
-		TraceParent:     x.r.Header.Get("Traceparent"),
+		TraceParent:     traceParent(x.r.Header.Get("Traceparent")),
 	}
 	if m != nil {
 		describe(&base, m, x.body)
@@ -59,8 +59,24 @@ func describe(base *auditlog.Message, m *mcp.Message, body []byte) {
 		base.RequestIDType = idTypeName(m.IDType)
 	}
 	if m.TraceParent.Present() {
-		base.TraceParent = mcp.Text(m.TraceParent.Of(body))
+		base.TraceParent = traceParent(mcp.Text(m.TraceParent.Of(body)))
 	}
+}
+
+// traceParent returns a trace context as W3C writes it, and nothing for any
+// other text: a record takes no free text from a header.
+func traceParent(text string) string {
+	const length = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	if len(text) != length {
+		return ""
+	}
+	for i, c := range []byte(text) {
+		dash := i == 2 || i == 35 || i == 52
+		if dash != (c == '-') || !dash && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return ""
+		}
+	}
+	return text
 }
 
 func idTypeName(t mcp.IDType) string {
