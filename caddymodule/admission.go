@@ -179,7 +179,7 @@ func (x *exchange) scan() *refusal {
 	x.msgs, x.batch = msgs, batch
 	if fault != nil {
 		refused := x.object(&refusal{status: http.StatusBadRequest, code: fault.Code, reason: fault.Why,
-			message: fault.Error(), id: fault.ID, unreadable: true})
+			message: fault.Error(), id: fault.ID})
 		x.msgs = x.msgs[:0]
 		return refused
 	}

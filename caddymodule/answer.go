@@ -154,9 +154,7 @@ func (x *exchange) serverRequest(m *mcp.Message, data []byte) error {
 			return err
 		}
 	}
-	if o.lease, err = acquire(x.lease.path); err != nil {
-		return err
-	}
+	o.lease = acquire(x.lease.path)
 	x.lease.open.add(o)
 	x.asked = append(x.asked, o)
 	return nil

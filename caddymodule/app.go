@@ -97,10 +97,7 @@ const defaultLog = "default"
 func (a *App) Start() error {
 	for _, name := range slices.Sorted(maps.Keys(a.settings)) {
 		s := a.settings[name]
-		l, err := acquire(s.Path)
-		if err != nil {
-			return err
-		}
+		l := acquire(s.Path)
 		a.leases = append(a.leases, l)
 		if err := l.start(a.ctx, s); err != nil {
 			return fmt.Errorf("mcp_audit: log %q: %w", name, err)

@@ -140,7 +140,6 @@ func (x *exchange) openRequest(m *mcp.Message, base auditlog.Message) *refusal {
 	o := &operation{
 		log:     x.lease.sharedLog,
 		method:  base.Method,
-		tool:    base.ToolName,
 		modern:  mcp.Modern(base.ProtocolVersion),
 		started: time.Now(),
 		abort:   x.abort,
@@ -159,10 +158,7 @@ func (x *exchange) openRequest(m *mcp.Message, base auditlog.Message) *refusal {
 			return refused
 		}
 	}
-	if o.lease, err = acquire(x.lease.path); err != nil {
-		// Cannot happen while x.lease holds the log.
-		o.lease = x.lease
-	}
+	o.lease = acquire(x.lease.path)
 	x.lease.open.add(o)
 	x.pending = append(x.pending, o)
 	x.initialize = x.initialize || o.method == methodInitialize

@@ -190,8 +190,8 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := h.provisionLimits(); err != nil {
 		return err
 	}
-	h.lease, err = acquire(h.settings.Path)
-	return err
+	h.lease = acquire(h.settings.Path)
+	return nil
 }
 
 // Cleanup gives back what Provision took; it also runs after a Provision that
@@ -321,10 +321,7 @@ func (c *PolicyConfig) compile() (*policy.Policy, error) {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
 	// By path, not h.lease: this instance may have been cleaned up by a reload
 	// while its requests are still in flight.
-	l, err := acquire(h.settings.Path)
-	if err != nil {
-		return caddyhttp.Error(http.StatusInternalServerError, err)
-	}
+	l := acquire(h.settings.Path)
 	defer l.release()
 	ctx, abort := context.WithCancel(r.Context())
 	defer abort()

@@ -628,3 +628,54 @@ func TestOnlyATraceContextIsRecordedAsOne(t *testing.T) {
 	}
 	r.verify()
 }
+
+func TestOptionsDoWhatTheySay(t *testing.T) {
+	const deny = "policy {\nrule DEL-1 deny {\ntool echo\nreason kept\n}\n}\n"
+	modern := []string{"MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "other"}
+	modernCall := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
+	for _, c := range []struct {
+		name, options, body string
+		headers             []string
+		status              int
+		answer              string // a part of it
+		record              string // a part of the first record's or the outcome's text
+		forwarded           string // a header that the server sees, as "Name: value"
+	}{
+		{name: "explain", options: deny + "explain", status: 200, answer: `"rule":"DEL-1","reason":"kept"`, record: `"decision":"deny"`},
+		{name: "headers enforce", body: modernCall, headers: modern, status: 400, answer: "-32020", record: `Mcp-Name is \"other\", the body says \"echo\"`},
+		{name: "headers record", options: "headers record", body: modernCall, headers: modern, status: 200, record: `"anomaly":["header_mismatch"]`},
+		{name: "headers off", options: "headers off", body: modernCall, headers: modern, status: 200, record: `"protocol_version":"2026-07-28"`},
+		{name: "capture", options: "capture 8B", status: 200, record: `"result":{"$trunc":`},
+		{name: "principal", options: "principal {\nsubject ci\nroles builder\n}", status: 200, record: `"principal":{"roles":["builder"],"source":"configured","subject":"ci"}`},
+		{name: "client_id", options: "client_id runner", status: 200, record: `"client_id":"runner"`},
+		{name: "identity", options: "identity {http.request.header.X-Operator-Says}", headers: []string{"X-Operator-Says", "alice"}, status: 200, record: `"source":"{http.request.header.X-Operator-Says}","subject":"alice"`},
+		{name: "forward_headers", options: "forward_headers Authorization", headers: []string{"Authorization", "Bearer x"}, status: 200, record: `"success"`, forwarded: "Authorization: Bearer x"},
+		{name: "origins", options: "origins https://app.example.com", headers: []string{"Origin", "https://app.example.com"}, status: 200, record: `"success"`},
+		{name: "max_body", options: "max_body 64B", status: 413, answer: "-32600", record: `"reason":"max_body"`},
+		{name: "redact off", options: "redact off", status: 200, record: `"password":"hunter2"`},
+		{name: "redact keys", options: "redact {\nkeys +m -password\n}", status: 200, record: `"arguments":{"m":"[REDACTED]","password":"hunter2"}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) { answerJSON(w, r, `{"content":[]}`) })
+			r := start(t, up, c.options, "")
+			if c.body == "" {
+				c.body = echoCall
+			}
+			status, answer := r.post(c.body, c.headers...)
+			if status != c.status || !strings.Contains(answer, c.answer) {
+				t.Errorf("%d %s, want %d %s", status, answer, c.status, c.answer)
+			}
+			records := 2
+			if len(up.received()) == 0 {
+				records = 1
+			}
+			if text := show(r.await(records)); !strings.Contains(text, c.record) {
+				t.Errorf("no %s in\n%s", c.record, text)
+			}
+			if name, value, ok := strings.Cut(c.forwarded, ": "); ok && up.heads[0].Get(name) != value {
+				t.Errorf("the server saw %s: %q", name, up.heads[0].Get(name))
+			}
+			r.verify()
+		})
+	}
+}

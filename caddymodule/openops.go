@@ -18,7 +18,6 @@ type operation struct {
 	op      *auditlog.Operation // nil: forwarded unrecorded, under on_failure allow
 	key     operationKey
 	method  string
-	tool    string
 	modern  bool
 	started time.Time
 

@@ -48,17 +48,14 @@ type lease struct {
 }
 
 // acquire takes a reference. It opens nothing: Provision and `caddy validate`
-// must leave no trace.
-func acquire(path string) (*lease, error) {
-	v, _, err := logs.LoadOrNew(path, func() (caddy.Destructor, error) {
+// must leave no trace, and so it cannot fail.
+func acquire(path string) *lease {
+	v, _, _ := logs.LoadOrNew(path, func() (caddy.Destructor, error) {
 		s := &sharedLog{path: path}
 		s.refusals.flush = s.recordJoined
 		return s, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &lease{sharedLog: v.(*sharedLog)}, nil
+	return &lease{sharedLog: v.(*sharedLog)}
 }
 
 // release gives the reference back; only the first call counts.

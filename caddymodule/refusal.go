@@ -23,7 +23,6 @@ type refusal struct {
 	m       *mcp.Message      // the message it is about, if there is one
 	decided *auditlog.Message // with the policy's decision, if that refused
 
-	unreadable   bool // no message could be read: the record wraps the whole body
 	unrecordable bool // the log is down: there can be no record
 }
 
