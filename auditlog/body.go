@@ -1,6 +1,7 @@
 package auditlog
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -101,6 +102,7 @@ type content struct {
 	kind      string
 	m         *Message // what identifies the message or operation
 	session   string   // its keyed hash
+	task      string   // its keyed hash
 	direction Direction
 	policy    *Policy
 
@@ -141,7 +143,7 @@ func (e *encoder) intent(in *Intent, session string, s stamp) (draft, error) {
 	return e.encode(&content{
 		kind: "intent", m: &in.Message, session: session, direction: in.Direction, policy: in.Policy,
 		clientInfo: in.ClientInfo, traceParent: in.TraceParent, reason: in.Reason, anomaly: in.Anomaly,
-		httpStatus: in.HTTPStatus, parentSeq: in.ParentSeq, hasParent: in.HasParent,
+		httpStatus: in.HTTPStatus, task: e.blind.task(in.TaskID), parentSeq: in.ParentSeq, hasParent: in.HasParent,
 		params: &in.Params, request: in.Request,
 	}, s)
 }
@@ -150,7 +152,7 @@ func (e *encoder) event(ev *Event, s stamp) (draft, error) {
 	return e.encode(&content{
 		kind: "event", m: &ev.Message, session: e.blind.session(ev.SessionID), direction: ev.Direction, policy: ev.Policy,
 		clientInfo: ev.ClientInfo, traceParent: ev.TraceParent, reason: ev.Reason, anomaly: ev.Anomaly,
-		httpStatus: ev.HTTPStatus, count: ev.Count, parentSeq: ev.ParentSeq, hasParent: ev.HasParent,
+		httpStatus: ev.HTTPStatus, task: e.blind.task(ev.TaskID), count: ev.Count, parentSeq: ev.ParentSeq, hasParent: ev.HasParent,
 		result: ev.Result, params: &ev.Params, answer: &ev.Answer, err: &ev.Error, request: ev.Request,
 	}, s)
 }
@@ -163,7 +165,7 @@ func (e *encoder) outcome(m *Message, session string, intentSeq uint64, out *Out
 		result: out.Result, intentSeq: intentSeq, hasIntent: true,
 		durationMS: max(out.Duration.Milliseconds(), 0), hasDuration: true,
 		answer: &out.Answer, err: &out.Error, response: out.Response, responseHash: out.ResponseHash,
-		truncate: truncate,
+		truncate: truncate, task: e.blind.task(cmp.Or(out.TaskID, m.TaskID)),
 	}
 	if c.direction == "" {
 		c.direction = m.Direction
@@ -232,6 +234,7 @@ func (e *encoder) encode(c *content, s stamp) (draft, error) {
 	w.text("run", e.run)
 	w.text("server_id", c.m.ServerID)
 	w.text("session", c.session)
+	w.text("task", c.task)
 	d.timeAt = w.time("timestamp", s.at)
 	w.text("tool_name", c.m.ToolName)
 	w.text("traceparent", c.traceParent)

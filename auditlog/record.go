@@ -83,6 +83,7 @@ type Message struct {
 	MCPName         string
 	ToolName        string
 	SessionID       string // in clear; the record carries its keyed hash
+	TaskID          string // in clear; the record carries its keyed hash
 	ClientID        string
 	ServerID        string
 	Principal       *Principal
@@ -123,6 +124,8 @@ type Outcome struct {
 	Policy *Policy
 	// SessionID, if not empty, replaces the intent's: the answer opened it.
 	SessionID string
+	// TaskID, if not empty, replaces the intent's: the answer created it.
+	TaskID string
 	// ResponseHash replaces Response for an answer that was not held in
 	// memory: see Operation.NewWireHash.
 	ResponseHash *WireHash

@@ -31,15 +31,22 @@ func (b *blinder) sum16(label, data []byte) (out [16]byte) {
 
 var (
 	sessionLabel = []byte("session\n")
+	taskLabel    = []byte("task\n")
 	wireLabel    = []byte("wire\n")
 	wirePrefix   = []byte("auditlog/v3/wire\n")
 )
 
-func (b *blinder) session(id string) string {
+func (b *blinder) session(id string) string { return b.handle(sessionLabel, id) }
+
+// task is the keyed hash of a task id. Whoever knows such an id may ask for the
+// task's result, so that a record must not show it.
+func (b *blinder) task(id string) string { return b.handle(taskLabel, id) }
+
+func (b *blinder) handle(label []byte, id string) string {
 	if id == "" {
 		return ""
 	}
-	h := b.sum16(sessionLabel, []byte(id))
+	h := b.sum16(label, []byte(id))
 	return b64.EncodeToString(h[:])
 }
 

@@ -40,6 +40,21 @@ func (m marks) enter(name []byte) (marks, bool) {
 	return m, m.exempt()
 }
 
+// handle reports whether the value of a member with this decoded name goes
+// whatever the key patterns are: the protocol's own handles, with which whoever
+// reads them could ask for a result or go on with another's call, and baggage,
+// which carries what applications put into it.
+func (m marks) handle(name []byte) bool {
+	if m&(inData|inSchema) != 0 {
+		return false
+	}
+	switch string(name) {
+	case "taskId", "taskIds", "requestState", "baggage":
+		return true
+	}
+	return false
+}
+
 // schemaKeeps reports whether a value that begins with b stays although its
 // name matches, because it stands in a schema within data: there an object, an
 // array or a boolean describes a parameter of this name, while a text or a

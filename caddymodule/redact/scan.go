@@ -159,6 +159,9 @@ func (t *pass) member(stack []marks) (marks, bool) {
 		return inside, true
 	}
 	v := t.s.p.judge(name)
+	if m.handle(name) {
+		v = secret
+	}
 	if v == passes || m.schemaKeeps(t.peek()) || v == secretUnlessCount && isNumberStart(t.peek()) {
 		return inside, true
 	}
