@@ -1,8 +1,11 @@
 package tests
 
 import (
+	"context"
+	"encoding/hex"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -204,12 +207,6 @@ func TestHostileMessagesPassByteForByteOverHTTP(t *testing.T) {
 		m := p.marked(marker)
 		add(m, marker, m.request, reply{"application/json", m.answer})
 
-		// A body may have white space around its message; it is a part of it.
-		marker = fmt.Sprintf("pair-%d-space.", i)
-		m = p.marked(marker)
-		m.request, m.answer = "\r\n \t"+m.request+"\n ", "\n\t"+m.answer+" \r\n"
-		add(m, marker, m.request, reply{"application/json; charset=utf-8", m.answer})
-
 		if !strings.Contains(p.request, "\r") {
 			marker = fmt.Sprintf("pair-%d-sse.", i)
 			m = p.marked(marker)
@@ -291,6 +288,224 @@ func TestHostileMessagesPassByteForByteOverStdio(t *testing.T) {
 				log.event(t, marker, "client→server", p.notification)
 				log.event(t, marker, "server→client", p.notification)
 			}
+		})
+	}
+}
+
+// streams are event streams as servers write them, with the message in them
+// that answers the call. ID stands for the call's.
+func streams() []pair {
+	const answer = `{"jsonrpc":"2.0","id":ID,"result":{"content":[]}}`
+	const first, second = `{"jsonrpc":"2.0","id":ID,`, `"result":{"content":[]}}`
+	const progress = `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":ID,"progress":1}}`
+	var cases []pair
+	add := func(name, stream, answer string) {
+		cases = append(cases, pair{name: name, request: stream, answer: answer})
+	}
+	for name, end := range map[string]string{"LF": "\n", "CRLF": "\r\n", "CR": "\r"} {
+		// What follows is written with every line end.
+		lines := func(lines ...string) string { return strings.Join(lines, end) }
+		add(name, lines("event: message", "data: "+answer, "", ""), answer)
+		add(name+", byte order mark", "\xef\xbb\xbf"+lines("data: "+answer, "", ""), answer)
+		add(name+", blank lines before", lines("", "", "", "data: "+answer, "", ""), answer)
+		add(name+", several data lines", lines("data: "+first, "data: "+second, "", ""), first+"\n"+second)
+		add(name+", empty data lines", lines("data: "+first, "data:", "data", "data: ", "data: "+second, "", ""), first+"\n\n\n\n"+second)
+		add(name+", comments within the event", lines(": a", "data: "+first, ":", ": b: c", "data: "+second, ":d", "", ""), first+"\n"+second)
+		add(name+", comments between events", lines(": hello", "", "data: "+progress, "", ":", "", ": ping", "", "data: "+answer, "", ": bye", "", ""), answer)
+		add(name+", fields after the data", lines("data: "+answer, "id: 7", "retry: 1", "event: message", "", ""), answer)
+		add(name+", priming event", lines("id: 0", "retry: 500", "data:", "", "id: 1", "data: "+answer, "", ""), answer)
+		add(name+", last event without a blank line", lines("data: "+progress, "", "data: "+answer, ""), answer)
+	}
+	add("mixed line ends", "event: message\rdata: "+first+"\r\ndata: "+second+"\n\r\n", first+"\n"+second)
+	add("mixed blank lines", "data: "+progress+"\r\n\rdata: "+progress+"\n\r\ndata: "+answer+"\r\n\n", answer)
+	add("last line without an end", "data: "+answer, answer)
+	add("no space after the colon", "event:message\ndata:"+answer+"\n\n", answer)
+	add("empty event name", "event:\ndata: "+answer+"\n\n", answer)
+	add("event name without a colon", "event\ndata: "+answer+"\n\n", answer)
+	add("another event name", "event: x-vendor/\u00e9\ndata: "+answer+"\n\n", answer)
+	add("two event names", "event: x\nevent: message\ndata: "+answer+"\n\n", answer)
+	add("ids of all kinds", "id\ndata: "+progress+"\n\nid: 1\nid:\ndata: "+progress+"\n\nid: a b\u00e9\x00\ndata: "+answer+"\n\n", answer)
+	add("retry of all kinds", "retry\n\nretry: \n\nretry: x\n\nretry: 99999999999999999999\ndata: "+answer+"\n\n", answer)
+	add("fields that nobody knows", "DATA: x\nData: y\n data: z\ndata : a\nx-vendor: "+answer+"\ndata: "+answer+"\n\n", answer)
+	add("a comment of 100 KiB", ": "+strings.Repeat("data: ", 100<<10/6)+"\ndata: "+answer+"\n\n", answer)
+	add("an array of messages", "data: ["+progress+", "+answer+" ]\n\n", answer)
+	add("an array over several lines", "data: [\ndata: "+progress+"\ndata: ,\ndata: "+first+"\ndata: "+second+"\ndata: ]\n\n", first+"\n"+second)
+	add("an event without a name and data", "event: x\n\nid: 3\n\nevent: x\nid: 4\n\ndata: "+answer+"\n\n", answer)
+	add("much in one write", strings.Repeat("data: "+progress+"\n\n", 500)+"data: "+answer+"\n\n", answer)
+	return cases
+}
+
+// Every stream is written once whole and once a byte at a time, and then the
+// next byte is written only when the client has the one before: what would be
+// held back, for whatever reason, would stop the stream for ever.
+func TestStreamsPassByteByByteAsTheyAreWritten(t *testing.T) {
+	type exchange struct {
+		name, id, stream, answer string
+		received                 chan struct{} // a byte, nil: written whole
+	}
+	var exchanges []*exchange
+	for i, c := range streams() {
+		for _, how := range []string{"whole", "bytes"} {
+			id := fmt.Sprintf(`"stream-%d-%s."`, i, how)
+			e := &exchange{name: c.name + ", " + how, id: id,
+				stream: strings.ReplaceAll(c.request, "ID", id), answer: strings.ReplaceAll(c.answer, "ID", id)}
+			if how == "bytes" {
+				if len(e.stream) > 4096 {
+					continue // long, not odd
+				}
+				e.received = make(chan struct{})
+			}
+			exchanges = append(exchanges, e)
+		}
+	}
+	u := upstream.Script(t, func(w http.ResponseWriter, r *http.Request, body []byte) {
+		for _, e := range exchanges {
+			if string(body) != call(e.id, "echo", `{}`) {
+				continue
+			}
+			w.Header().Set("Content-Type", "text/event-stream")
+			if e.received == nil {
+				io.WriteString(w, e.stream)
+				return
+			}
+			for i := range len(e.stream) {
+				upstream.Push(w, e.stream[i:i+1])
+				select {
+				case <-e.received:
+				case <-r.Context().Done():
+					return
+				}
+			}
+		}
+	})
+	caddy := harness.StartCaddy(t, harness.Site{Upstream: u.Address})
+	for _, e := range exchanges {
+		t.Run(e.name, func(t *testing.T) {
+			ctx, late := context.WithTimeout(t.Context(), harness.Patience)
+			defer late()
+			resp, err := http.DefaultClient.Do(caddy.NewRequest(t, call(e.id, "echo", `{}`)).WithContext(ctx))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			var got []byte
+			for err == nil {
+				b := make([]byte, 64<<10)
+				var n int
+				n, err = resp.Body.Read(b)
+				got = append(got, b[:n]...)
+				for range n {
+					if e.received != nil {
+						e.received <- struct{}{}
+					}
+				}
+			}
+			if err != io.EOF || string(got) != e.stream {
+				t.Errorf("%v\nwritten  %.600q\nreceived %.600q", err, e.stream, got)
+			}
+			if resp.Header.Get("Content-Type") != "text/event-stream" || resp.ContentLength >= 0 {
+				t.Errorf("the headers are %v, the length is %d", resp.Header, resp.ContentLength)
+			}
+		})
+	}
+	caddy.Stop(t)
+	log := readVouched(t, caddy.Log)
+	for _, e := range exchanges {
+		log.call(t, strings.Trim(e.id, `"`), call(e.id, "echo", `{}`), e.answer, "success")
+	}
+}
+
+// A body may have white space around its message, and a field's value more
+// than the one space that belongs to the field. It is a part of what was sent.
+func TestWhiteSpaceAroundAMessageIsHashedWithIt(t *testing.T) {
+	message := func(id string) string { return `{"jsonrpc":"2.0","id":"` + id + `","result":{}}` }
+	cases := []struct{ marker, request, kind, body, answer string }{
+		{"request.", "\r\n \t" + call(`"request."`, "echo", `{}`) + "\n ", "application/json", message("request."), message("request.")},
+		{"answer.", call(`"answer."`, "echo", `{}`), "application/json", " \r\n" + message("answer.") + "\n\t", " \r\n" + message("answer.") + "\n\t"},
+		{"event.", call(`"event."`, "echo", `{}`), "text/event-stream", "data:  " + message("event.") + "\t\ndata:\n\n", " " + message("event.") + "\t\n"},
+	}
+	known := make(map[string]reply)
+	for _, c := range cases {
+		known[c.request] = reply{c.kind, c.body}
+	}
+	u := upstream.Script(t, replies(known))
+	caddy := harness.StartCaddy(t, harness.Site{Upstream: u.Address})
+	for _, c := range cases {
+		if answer := caddy.Post(t, c.request); answer.Body != c.body {
+			t.Errorf("%s\nanswered %q\nreceived %q", c.marker, c.body, answer.Body)
+		}
+	}
+	caddy.Stop(t)
+	log := readVouched(t, caddy.Log)
+	for _, c := range cases {
+		log.call(t, c.marker, c.request, c.answer, "success")
+	}
+}
+
+// Sizes below and above what is read, recorded in full and held in one piece.
+func TestLargeMessagesPassByteForByte(t *testing.T) {
+	// Text that no compression and no repetition could make right by accident.
+	text := func(seed uint64, size int) string {
+		b := make([]byte, size)
+		r := rand.NewChaCha8([32]byte{byte(seed)})
+		r.Read(b)
+		return hex.EncodeToString(b)[:size]
+	}
+	const mega = 1 << 20
+	request := func(id string, size int) string { return call(`"`+id+`"`, "echo", `{"m":"`+text(1, size)+`"}`) }
+	message := func(id string, size int) string {
+		return `{"jsonrpc":"2.0","id":"` + id + `","result":{"content":[{"type":"text","text":"` + text(2, size) + `"}]}}`
+	}
+	cases := []struct{ marker, request, kind, answer string }{
+		{"request-8-mb.", request("request-8-mb.", 8*mega), "application/json", message("request-8-mb.", 10)},
+		{"json-8-mb.", request("json-8-mb.", 10), "application/json", message("json-8-mb.", 8*mega)},
+		{"json-20-mb.", request("json-20-mb.", 10), "application/json", message("json-20-mb.", 20*mega)},
+		{"event-8-mb.", request("event-8-mb.", 10), "text/event-stream", message("event-8-mb.", 8*mega)},
+		{"event-20-mb.", request("event-20-mb.", 10), "text/event-stream", message("event-20-mb.", 20*mega)},
+	}
+	known := make(map[string]reply)
+	body := func(kind, answer string) string {
+		if kind == "text/event-stream" {
+			return asEvent(answer)
+		}
+		return answer
+	}
+	for _, c := range cases {
+		known[c.request] = reply{c.kind, body(c.kind, c.answer)}
+	}
+	u := upstream.Script(t, replies(known))
+	caddy := harness.StartCaddy(t, harness.Site{Upstream: u.Address})
+	for _, c := range cases {
+		if answer := caddy.Post(t, c.request); answer.Status != http.StatusOK || answer.Body != body(c.kind, c.answer) {
+			t.Errorf("%s: status %d, %d bytes, %.200q", c.marker, answer.Status, len(answer.Body), answer.Body)
+		}
+	}
+	caddy.Stop(t)
+	log := readVouched(t, caddy.Log)
+	for _, c := range cases {
+		t.Run(c.marker, func(t *testing.T) { log.call(t, c.marker, c.request, c.answer, "success") })
+	}
+}
+
+func TestLargeLinesPassByteForByteThroughTheShim(t *testing.T) {
+	for _, s := range setUps() {
+		t.Run(s.name, func(t *testing.T) {
+			dir := harness.TempDir(t)
+			shim, at := s.start(t, dir, mock(t, dir))
+			shim.Initialize(t)
+			// The child says what it was asked to say: 8 MB there and back.
+			text := strings.Repeat("0123456789abcdef", 8<<20/16)
+			request := call(`"large."`, "echo", `{"m":"`+text+`"}`)
+			answer := `{"jsonrpc":"2.0","id":"large.","result":{"content":[{"type":"text","text":"` + text + `"}]}}`
+			if got := shim.Call(t, request); got != answer {
+				t.Errorf("%d bytes, want %d: %.200q", len(got), len(answer), got)
+			}
+			shim.In.Close()
+			shim.Exit(t)
+			if !strings.Contains(string(read(t, recordOf(dir))), request+"\n") {
+				t.Error("the child received something else")
+			}
+			readVouched(t, at()).call(t, `"large."`, request, answer, "success")
 		})
 	}
 }

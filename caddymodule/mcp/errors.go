@@ -10,6 +10,9 @@ import (
 // 2026-07-28 reserves the older range for codes that it defines itself.
 const (
 	CodeHeaderMismatch = -32020
+	// CodeSessionNotFound is what SDKs answer a session with that is not
+	// there, beside HTTP status 404.
+	CodeSessionNotFound = -32001
 
 	codeDenied            = -32030
 	codeRateLimited       = -32029

@@ -136,6 +136,11 @@ func CheckHeaders(h http.Header, m *Message, body []byte, revision string) *Head
 			return mismatch("header_mismatch", headerVersion, stated, got)
 		}
 	}
+	if modern {
+		if fault := checkParamValues(h); fault != nil {
+			return fault
+		}
+	}
 	got, present := single(h, headerMethod)
 	switch {
 	case modern && m.Kind == KindRequest && !present:

@@ -39,12 +39,37 @@ type ScanError struct {
 	ID      []byte // the raw id token, if it is unambiguous; else nil
 }
 
+// scanTexts says what each Why means, for people.
+var scanTexts = map[string]string{
+	"grammar":      "it breaks the grammar of RFC 8259",
+	"utf8":         "it has bytes that are no UTF-8",
+	"surrogate":    "a string has half of a surrogate pair",
+	"bom":          "it begins with a byte order mark",
+	"trailing":     "text follows the message",
+	"depth":        fmt.Sprintf("it is nested more than %d deep", MaxDepth),
+	"keys":         fmt.Sprintf("an object has more than %d members", MaxKeys),
+	"dup_key":      "an object has two members of the same name",
+	"fold_variant": "a member's name differs from one of the protocol only in its case",
+	"no_object":    "a message must be an object",
+	"no_method":    "it has neither a method nor a result nor an error",
+	"mixed":        "it is a request and an answer at once",
+	"jsonrpc":      `it needs "jsonrpc":"2.0"`,
+	"id":           "an id must be a string or an integer",
+	"method":       "the method must be a string",
+	"error":        "the error must be an object",
+	"params":       "the params must be an object",
+	"name":         "the operation's name is missing, repeated or no string",
+	"meta":         "a member of _meta has the wrong type",
+	"empty_batch":  "the batch is empty",
+	"batch_size":   fmt.Sprintf("the batch has more than %d messages", MaxBatch),
+}
+
 // Error implements error. The text is fit for the client: it tells no content.
 func (e *ScanError) Error() string {
 	if e.Code == CodeParseError {
-		return "the message is not strict JSON: " + e.Why
+		return "the message is not strict JSON: " + scanTexts[e.Why]
 	}
-	return fmt.Sprintf("the message is not a valid request: %s", e.Why)
+	return "the message is not valid: " + scanTexts[e.Why]
 }
 
 func parseError(why string) *ScanError   { return &ScanError{Code: CodeParseError, Why: why} }

@@ -89,6 +89,12 @@ func (p *SSEParser) Feed(b []byte, emit func(SSEEvent)) {
 	}
 }
 
+// Between reports whether the stream is between two events, where another
+// event or a comment can be put in.
+func (p *SSEParser) Between() bool {
+	return len(p.line) == 0 && p.cut == 0 && !p.hasData && !p.hasID && p.name == ""
+}
+
 // finish ends a line with its last bytes.
 func (p *SSEParser) finish(last []byte, emit func(SSEEvent)) {
 	if len(p.line) == 0 && p.cut == 0 {

@@ -12,6 +12,8 @@ const (
 	// inData: it is data of a user or a tool, where names mean what their
 	// author wants, not what the protocol says.
 	inData
+	// inAddress: it is an address if it is a string.
+	inAddress
 )
 
 // exempt reports whether key patterns do not apply at all: in the schemas of
@@ -36,6 +38,9 @@ func (m marks) enter(name []byte) (marks, bool) {
 		if m&inSchema == 0 {
 			return m | inData, false
 		}
+	}
+	if isAddress(name) {
+		return m | inAddress, m.exempt()
 	}
 	return m, m.exempt()
 }

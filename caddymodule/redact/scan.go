@@ -20,7 +20,10 @@ type level struct {
 
 // edit is a range to be replaced, in the text of one level, and the level at
 // which the match was found, which says how the replacement is escaped.
-type edit struct{ start, end, level int }
+type edit struct {
+	start, end, level int
+	bare              bool // part of a string: the replacement has no quotes
+}
 
 // level returns the working memory of a level, cleared.
 func (s *scanner) level(n int) *level {
@@ -71,7 +74,7 @@ func (t *pass) value(m marks) bool {
 		c := t.peek()
 		if c == '{' || c == '[' {
 			t.i++
-			m &^= inObject
+			m &^= inObject | inAddress
 			if c == '{' {
 				m |= inObject
 			}
@@ -175,7 +178,7 @@ func isNumberStart(b byte) bool { return b == '-' || isDigit(b) }
 // changes nothing.
 func (t *pass) uncover() {
 	if string(t.text[t.cover:t.i]) != `"`+Placeholder+`"` {
-		t.level.edits = append(t.level.edits, edit{t.cover, t.i, t.level.n})
+		t.level.edits = append(t.level.edits, edit{start: t.cover, end: t.i, level: t.level.n})
 	}
 	t.cover = none
 }
@@ -187,7 +190,11 @@ func (t *pass) scalar(c byte, m marks) bool {
 		start := t.i + 1
 		escaped, ok := t.str()
 		// Without an escape there is no quote inside and thus no name.
-		if ok && escaped && t.cover == none && !m.exempt() {
+		switch {
+		case !ok || t.cover != none || m.exempt():
+		case m&inAddress != 0:
+			t.address(start, t.i-1, escaped)
+		case escaped:
 			t.inside(start, t.i-1, m)
 		}
 		return ok

@@ -28,7 +28,7 @@ func lift(dst, edits []edit, raw []byte, base int) []edit {
 		return base + at
 	}
 	for _, e := range edits {
-		dst = append(dst, edit{start: seek(e.start), end: seek(e.end), level: e.level})
+		dst = append(dst, edit{start: seek(e.start), end: seek(e.end), level: e.level, bare: e.bare})
 	}
 	return dst
 }
@@ -44,9 +44,13 @@ func splice(src []byte, edits []edit) []byte {
 	at := 0
 	for _, e := range edits {
 		out = append(out, src[at:e.start]...)
-		out = appendQuote(out, e.level)
-		out = append(out, Placeholder...)
-		out = appendQuote(out, e.level)
+		if e.bare {
+			out = append(out, Placeholder...)
+		} else {
+			out = appendQuote(out, e.level)
+			out = append(out, Placeholder...)
+			out = appendQuote(out, e.level)
+		}
 		at = e.end
 	}
 	return append(out, src[at:]...)

@@ -110,8 +110,8 @@ func (h WireHashes) CheckResponse(t testing.TB, r Record, message []byte) {
 func (h WireHashes) check(t testing.TB, r Record, what string, w Wire, n int, hash string, message []byte) {
 	t.Helper()
 	if n != len(message) {
-		t.Errorf("%s_bytes is %d, the message has %d: %.200q\n%.600s", what, n, len(message), message, r.Line)
+		t.Errorf("%s_bytes is %d, the message has %d: %.200q\n%.300s", what, n, len(message), message, r.Line)
 	} else if want := h.sum(t, w, message); hash != want {
-		t.Errorf("%s_sha256 is %q, of the bytes it is %s: %.200q\n%.600s", what, hash, want, message, r.Line)
+		t.Errorf("%s_sha256 is %q, of the bytes it is %s: %.200q\n%.300s", what, hash, want, message, r.Line)
 	}
 }
