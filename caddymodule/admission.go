@@ -2,11 +2,13 @@ package caddymodule
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -18,6 +20,7 @@ import (
 const (
 	methodInitialize = "initialize"
 	methodToolsCall  = "tools/call"
+	methodToolsList  = "tools/list"
 )
 
 // sessionHeader names the MCP session of a request or answer.
@@ -45,13 +48,9 @@ func checkOriginOption(origin string) error {
 func (x *exchange) admit() *refusal {
 	r := x.r
 	takeCapability(r)
-	x.session = r.Header.Get(sessionHeader)
-	if x.session == "" {
-		x.session = r.URL.Query().Get("sessionId")
-	}
-	if x.revision = r.Header.Get(versionHeader); x.revision == "" {
-		x.revision = x.lease.sessions.version(x.session)
-	}
+	x.enterSession()
+	x.revision = cmp.Or(r.Header.Get(versionHeader), x.lease.sessions.version(x.entered), mcp.Revision20250326)
+	x.resumed = r.Method == http.MethodGet && r.Header.Get("Last-Event-Id") != ""
 	if r.Method == http.MethodConnect || r.Header.Get("Upgrade") != "" {
 		return &refusal{status: http.StatusNotImplemented, reason: "upgrade", message: "protocol upgrades are not audited and not accepted"}
 	}
@@ -183,10 +182,14 @@ func (x *exchange) scan() *refusal {
 		x.msgs = x.msgs[:0]
 		return refused
 	}
-	version := x.r.Header.Get(versionHeader)
+	version, negotiated := x.r.Header.Get(versionHeader), x.lease.sessions.version(x.entered)
 	for i := range x.msgs {
 		m := &x.msgs[i]
-		x.revision = mcp.Revision(m, x.body, version, x.lease.sessions.version(x.session))
+		// A batch is of 2025-03-26 only if each of its messages is.
+		if revision := mcp.Revision(m, x.body, version, negotiated); i == 0 || revision != mcp.Revision20250326 {
+			x.revision = revision
+		}
+		x.stateless = mcp.Modern(x.revision)
 		if refused := x.checkMessage(m); refused != nil {
 			return refused
 		}
@@ -199,17 +202,39 @@ func (x *exchange) checkMessage(m *mcp.Message) *refusal {
 		return x.object(&refusal{status: http.StatusBadRequest, code: mcp.CodeInvalidRequest, reason: "request_without_id",
 			message: "a request needs an id", m: m})
 	}
-	if x.h.Headers == headersOff || x.batch {
+	if x.h.Headers == headersOff {
 		return nil
 	}
-	fault := mcp.CheckHeaders(x.r.Header, m, x.body, x.revision)
+	if x.batch {
+		return x.objectHeader(mcp.CheckBatchHeaders(x.r.Header), nil)
+	}
+	return x.objectHeader(mcp.CheckHeaders(x.r.Header, m, x.body, x.revision), m)
+}
+
+// checkParams compares the headers that mirror a tool's arguments with them,
+// as far as the tool's definition has been seen.
+func (x *exchange) checkParams(m *mcp.Message) *refusal {
+	if x.h.Headers == headersOff || !x.stateless || m.Kind != mcp.KindRequest || mcp.Text(m.Method.Of(x.body)) != methodToolsCall {
+		return nil
+	}
+	headers := x.lease.tools.of(x.h.ServerID, ownerOf(x.principal), mcp.Text(m.Name.Of(x.body)))
+	return x.objectHeader(mcp.CheckParamHeaders(x.r.Header, headers, m.Arguments.Of(x.body)), m)
+}
+
+// objectHeader is object for a fault of the headers, as the headers option says.
+func (x *exchange) objectHeader(fault *mcp.HeaderFault, m *mcp.Message) *refusal {
 	if fault == nil {
 		return nil
 	}
+	fault.Want, fault.Got = x.h.redact.URI(fault.Want), x.h.redact.URI(fault.Got)
 	refused := headerRefusal(fault)
-	refused.m, refused.id = m, m.ID.Of(x.body)
+	if m != nil {
+		refused.m, refused.id = m, m.ID.Of(x.body)
+	}
 	if x.h.Headers == headersRecord {
-		x.anomaly = append(x.anomaly, refused.reason)
+		if !slices.Contains(x.anomaly, refused.reason) {
+			x.anomaly = append(x.anomaly, refused.reason)
+		}
 		return nil
 	}
 	return x.object(refused)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -69,6 +68,9 @@ func (x *exchange) serverMessage(m *mcp.Message, data []byte) {
 			x.serverEvent(m, data, "unmatched_answer")
 			return
 		}
+		if o.method == methodToolsList && o.modern && m.Kind == mcp.KindResult {
+			x.lease.tools.learn(x.h.ServerID, ownerOf(x.principal), m.Result.Of(data))
+		}
 		out := x.outcome(m, data, m.Whole.Of(data), auditlog.ServerToClient)
 		out.HTTPStatus = x.oddStatus()
 		out.Anomaly = x.anomaly
@@ -78,7 +80,7 @@ func (x *exchange) serverMessage(m *mcp.Message, data []byte) {
 		o.end(out)
 	case mcp.KindNotification:
 		if mcp.Text(m.Method.Of(data)) == "notifications/progress" {
-			if o := x.firstPending(); o != nil {
+			if o := x.inProgress(m, data); o != nil {
 				o.progress.Add(1)
 				return
 			}
@@ -106,6 +108,24 @@ func (x *exchange) answered(m *mcp.Message, data []byte) *operation {
 		}
 	}
 	return x.lease.open.find(operationKey{scope: x.scope(), direction: auditlog.ClientToServer, id: id})
+}
+
+// inProgress finds the operation that a progress notification belongs to: by its
+// token, here or in the session, since it may come on another stream; else by
+// the stream.
+func (x *exchange) inProgress(m *mcp.Message, data []byte) *operation {
+	if token := m.ProgressToken.Of(data); token != nil {
+		key := x.progressKey(token)
+		for _, o := range x.pending {
+			if o.token == key && !o.ended.Load() {
+				return o
+			}
+		}
+		if o := x.lease.open.find(key); o != nil {
+			return o
+		}
+	}
+	return x.firstPending()
 }
 
 func (x *exchange) firstPending() *operation {
@@ -201,11 +221,11 @@ func (x *exchange) serverBase(m *mcp.Message, data []byte) auditlog.Message {
 	base := x.message(nil)
 	base.Direction = auditlog.ServerToClient
 	base.TraceParent = ""
-	if base.ProtocolVersion == "" {
-		// A stream may be older than the session that it belongs to.
-		base.ProtocolVersion = x.lease.sessions.version(x.session)
+	if version := x.lease.sessions.version(x.entered); version != "" && !x.stateless {
+		// A stream may be older than what its session negotiated.
+		base.ProtocolVersion = version
 	}
-	describe(&base, m, data)
+	describe(&base, m, data, x.h.redact)
 	if o := x.firstPending(); o != nil && o.op != nil {
 		base.ParentSeq, base.HasParent = o.op.Seq(), true
 	}
@@ -267,12 +287,21 @@ func statusResult(status int) auditlog.Result {
 func (x *exchange) blockAnswer(w http.ResponseWriter) {
 	h := w.Header()
 	h.Del("Content-Encoding")
-	var id []byte
-	if len(x.msgs) == 1 && x.msgs[0].Kind == mcp.KindRequest {
-		id = x.msgs[0].ID.Of(x.body)
+	code := mcp.UnavailableCode(mcp.Modern(x.revision))
+	const text = "the server's answer has an encoding that cannot be recorded"
+	var body []byte
+	if x.batch {
+		for _, o := range x.pending {
+			x.denials = append(x.denials, mcp.AppendError(nil, o.rawID, code, text, nil))
+		}
+		body = x.deniedAnswers()
+	} else {
+		var id []byte
+		if len(x.msgs) == 1 && x.msgs[0].Kind == mcp.KindRequest {
+			id = x.msgs[0].ID.Of(x.body)
+		}
+		body = mcp.AppendError(nil, id, code, text, nil)
 	}
-	body := mcp.AppendError(nil, id, mcp.UnavailableCode(mcp.Modern(x.revision)),
-		"the server's answer has an encoding that cannot be recorded", nil)
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(http.StatusOK)
@@ -281,6 +310,34 @@ func (x *exchange) blockAnswer(w http.ResponseWriter) {
 		o.end(auditlog.Outcome{Result: auditlog.MalformedResponse, Direction: auditlog.ServerToClient,
 			Reason: "the answer's encoding cannot be read, so it was withheld", Anomaly: x.anomaly})
 	}
+}
+
+// undecodable records that the rest of a stream cannot be decoded. An error
+// says that it must not go on.
+func (x *exchange) undecodable(cause error) error {
+	x.anomaly = append(x.anomaly, "unreadable_encoding")
+	base := x.message(nil)
+	base.Direction = auditlog.ServerToClient
+	base.Reason = "the stream cannot be decoded: " + cause.Error()
+	x.eventAfter(auditlog.Event{Message: base})
+	if x.h.settings.OnFailure != onFailureBlock || x.h.observe() {
+		return nil
+	}
+	return errUndecodable
+}
+
+// alreadySeen reports whether an event of a resumed stream was recorded before:
+// servers send what they think their client has missed.
+func (x *exchange) alreadySeen(ev mcp.SSEEvent) bool {
+	if x.entered == nil || ev.ID == "" {
+		return false
+	}
+	seen := x.lease.sessions.replayed(x.entered, ev.ID, ev.Data)
+	if seen && x.resumed {
+		x.h.debug("an event was sent again and is not recorded twice", zap.Int("bytes", len(ev.Data)))
+		return true
+	}
+	return false
 }
 
 // finish closes what is still open when the exchange is over, with its cause.
@@ -298,10 +355,7 @@ func (x *exchange) finish(panicked any, err error) {
 			o.end(auditlog.Outcome{Result: auditlog.Timeout, Reason: "the stream ended before the answer"})
 		}
 	}
-	if x.r.Method == http.MethodDelete && x.session != "" && x.tee.status >= 200 && x.tee.status < 300 {
-		x.lease.open.endSession(x.scope())
-		x.lease.sessions.drop(x.session)
-	}
+	x.endSession(x.tee.status)
 }
 
 // abandon closes an operation whose answer did not come on its exchange, or
@@ -319,6 +373,8 @@ func (x *exchange) abandon(o *operation, panicked any, err error) {
 		}
 	case o.cancelled.Load():
 		out.Result, out.Reason = auditlog.Cancelled, "the client cancelled the request"
+	case errors.Is(t.denied, errUndecodable):
+		out.Result, out.Reason = auditlog.MalformedResponse, t.denied.Error()
 	case t.denied != nil:
 		out.Result, out.Reason = auditlog.InternalError, "a server request could not be recorded, so the stream was cut"
 	case errors.As(err, &handlerErr):
@@ -347,8 +403,14 @@ func (x *exchange) abandon(o *operation, panicked any, err error) {
 // stream: an accepted POST of the HTTP+SSE transport, or a stream with event
 // ids in a session.
 func (x *exchange) mayResume() bool {
-	return x.session != "" && (x.tee.status == http.StatusAccepted || x.tee.mode == teeSSE && x.tee.eventIDs)
+	return x.session != "" && !x.stateless && (x.tee.status == http.StatusAccepted || x.tee.mode == teeSSE && x.tee.eventIDs)
 }
+
+// Why a stream is cut.
+var (
+	errForeignEndpoint = errors.New("the server sends its clients to another origin, so the stream was cut")
+	errUndecodable     = errors.New("the stream cannot be decoded, so it was cut")
+)
 
 // statusClientGone is what reverse_proxy writes when the client left before
 // the header.
@@ -357,29 +419,6 @@ const statusClientGone = 499
 func isAbort(p any) bool {
 	err, ok := p.(error)
 	return ok && (errors.Is(err, http.ErrAbortHandler) || errors.Is(err, context.Canceled))
-}
-
-// learnSession remembers the session that an answer opens and the protocol
-// version that it negotiates. That must be done before the answer goes out:
-// the client's next request relies on it.
-func (x *exchange) learnSession(m *mcp.Message, data []byte) {
-	if !x.initialize || m.Kind != mcp.KindResult || !m.ProtocolVersion.Present() {
-		return
-	}
-	x.opened = x.tee.Header().Get(sessionHeader)
-	if x.opened == "" {
-		x.opened = x.session
-	}
-	x.lease.sessions.set(x.opened, mcp.Text(m.ProtocolVersion.Of(data)))
-}
-
-// legacyEndpoint reads the session out of the address that the HTTP+SSE
-// transport tells its client to post to, so that answers on this stream find
-// the calls.
-func (x *exchange) legacyEndpoint(address string) {
-	if u, err := url.Parse(address); err == nil && x.session == "" {
-		x.session = u.Query().Get("sessionId")
-	}
 }
 
 func contentLength(h http.Header) int64 {

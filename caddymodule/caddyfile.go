@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
@@ -276,6 +277,9 @@ func choice(d *caddyfile.Dispenser, into *string, allowed ...string) error {
 //		mode            enforce|observe
 //		headers         enforce|record|off
 //		refusals        off | <n>/s
+//		session_ttl     <duration>
+//		keepalive       <duration>
+//		block_foreign_endpoint
 //		explain
 //	}
 //
@@ -286,21 +290,24 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return err
 	}
 	_, err := block(d, map[string]func() error{
-		"log":             func() error { return one(d, &h.Log) },
-		"server_id":       func() error { return one(d, &h.ServerID) },
-		"client_id":       func() error { return one(d, &h.ClientID) },
-		"identity":        func() error { return some(d, &h.Identity) },
-		"principal":       func() error { h.Principal = new(PrincipalConfig); return h.Principal.unmarshalCaddyfile(d) },
-		"policy":          func() error { h.Policy = new(PolicyConfig); return h.Policy.unmarshalCaddyfile(d) },
-		"redact":          func() error { h.Redact = new(RedactConfig); return h.Redact.unmarshalCaddyfile(d) },
-		"origins":         func() error { return h.unmarshalOrigins(d) },
-		"max_body":        func() error { return size(d, &h.MaxBody, largestMaxBody) },
-		"capture":         func() error { return size(d, &h.Capture, largestCapture) },
-		"forward_headers": func() error { return some(d, &h.ForwardHeaders) },
-		"mode":            func() error { return choice(d, &h.Mode, modeEnforce, modeObserve) },
-		"headers":         func() error { return choice(d, &h.Headers, headersEnforce, headersRecord, headersOff) },
-		"refusals":        func() error { return h.unmarshalRefusals(d) },
-		"explain":         func() error { h.Explain = true; return none(d) },
+		"log":                    func() error { return one(d, &h.Log) },
+		"server_id":              func() error { return one(d, &h.ServerID) },
+		"client_id":              func() error { return one(d, &h.ClientID) },
+		"identity":               func() error { return some(d, &h.Identity) },
+		"principal":              func() error { h.Principal = new(PrincipalConfig); return h.Principal.unmarshalCaddyfile(d) },
+		"policy":                 func() error { h.Policy = new(PolicyConfig); return h.Policy.unmarshalCaddyfile(d) },
+		"redact":                 func() error { h.Redact = new(RedactConfig); return h.Redact.unmarshalCaddyfile(d) },
+		"origins":                func() error { return h.unmarshalOrigins(d) },
+		"max_body":               func() error { return size(d, &h.MaxBody, largestMaxBody) },
+		"capture":                func() error { return size(d, &h.Capture, largestCapture) },
+		"forward_headers":        func() error { return some(d, &h.ForwardHeaders) },
+		"mode":                   func() error { return choice(d, &h.Mode, modeEnforce, modeObserve) },
+		"headers":                func() error { return choice(d, &h.Headers, headersEnforce, headersRecord, headersOff) },
+		"refusals":               func() error { return h.unmarshalRefusals(d) },
+		"session_ttl":            func() error { return duration(d, &h.SessionTTL, shortestSessionTTL, longestSessionTTL) },
+		"keepalive":              func() error { return duration(d, &h.Keepalive, shortestKeepalive, longestKeepalive) },
+		"block_foreign_endpoint": func() error { h.BlockForeignEndpoint = true; return none(d) },
+		"explain":                func() error { h.Explain = true; return none(d) },
 	})
 	return err
 }
@@ -403,6 +410,21 @@ func (c *RedactConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	}
 	_, err := block(d, map[string]func() error{"keys": func() error { return some(d, &c.Keys) }})
 	return err
+}
+
+// duration reads one argument as a time between shortest and longest.
+func duration(d *caddyfile.Dispenser, into *caddy.Duration, shortest, longest time.Duration) error {
+	name := d.Val()
+	var text string
+	if err := one(d, &text); err != nil {
+		return err
+	}
+	t, err := caddy.ParseDuration(text)
+	if err != nil || t < shortest || t > longest {
+		return d.Errf("%s: %q is not a time from %s to %s, as in 15s or 1h", name, text, shortest, longest)
+	}
+	*into = caddy.Duration(t)
+	return nil
 }
 
 // size reads one argument as a number of bytes between 1 and most.

@@ -60,43 +60,121 @@ func decodeAll(encoding string, body []byte, limit int64) ([]byte, error) {
 	return out, err
 }
 
-// streamDecoder decodes a stream beside the exchange and feeds what comes out
-// to the reader. The exchange must not touch what feed touches until close.
+// streamDecoder decodes a stream in step with it: write returns when everything
+// that can be decoded of the bytes so far was fed to the reader. The decoders
+// pull, so that each has a goroutine; it runs only while write waits for it.
 type streamDecoder struct {
-	w    *io.PipeWriter
-	done chan struct{}
+	in     chan []byte
+	idle   chan struct{} // the decoder wants more
+	done   chan struct{} // it has ended, with err
+	err    error
+	rest   []byte
+	ended  bool // by close; the decoder's side
+	closed bool
+
+	encoded, decoded int64
 }
 
+// What a stream may decode to: a small one can decode to an enormous one.
+const (
+	decodeFree  = 64 << 20
+	decodeRatio = 200
+)
+
 func newStreamDecoder(encoding string, feed func([]byte)) *streamDecoder {
-	r, w := io.Pipe()
-	d := &streamDecoder{w: w, done: make(chan struct{})}
+	d := &streamDecoder{in: make(chan []byte), idle: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(d.done)
-		// Whatever stops the decoding, the writer must not block.
-		defer func() { _ = r.CloseWithError(io.ErrClosedPipe) }()
-		decoded, err := newDecoder(encoding, r)
-		if err != nil {
-			return
-		}
-		buf := make([]byte, 32<<10)
-		for {
-			n, err := decoded.Read(buf)
-			if n > 0 {
-				feed(buf[:n])
-			}
-			if err != nil {
-				return
-			}
-		}
+		d.err = d.decode(encoding, feed)
 	}()
+	d.wait()
 	return d
 }
 
-// write hands encoded bytes over. An undecodable rest is no error here: the
-// bytes go to the client all the same.
-func (d *streamDecoder) write(p []byte) { _, _ = d.w.Write(p) }
+func (d *streamDecoder) decode(encoding string, feed func([]byte)) error {
+	decoded, err := newDecoder(encoding, d)
+	if err != nil {
+		return err
+	}
+	if c, ok := decoded.(io.Closer); ok {
+		defer func() { _ = c.Close() }()
+	}
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := decoded.Read(buf)
+		if n > 0 {
+			if d.decoded += int64(n); d.decoded > decodeFree+decodeRatio*d.encoded {
+				return errTooLarge
+			}
+			feed(buf[:n])
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
 
+// Read is the decoder's side.
+func (d *streamDecoder) Read(p []byte) (int, error) {
+	for len(d.rest) == 0 {
+		if d.ended {
+			return 0, io.EOF
+		}
+		d.idle <- struct{}{}
+		next, ok := <-d.in
+		if !ok {
+			d.ended = true
+			return 0, io.EOF
+		}
+		d.rest = next
+		d.encoded += int64(len(next))
+	}
+	n := copy(p, d.rest)
+	d.rest = d.rest[n:]
+	return n, nil
+}
+
+// wait waits until the decoder wants more or has ended.
+func (d *streamDecoder) wait() {
+	select {
+	case <-d.idle:
+	case <-d.done:
+	}
+}
+
+// write decodes the next bytes. An error says that they, and what follows,
+// cannot be read.
+func (d *streamDecoder) write(p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	select {
+	case d.in <- p:
+		d.wait()
+	case <-d.done:
+		if d.err == nil {
+			return errTrailing
+		}
+	}
+	select {
+	case <-d.done:
+		return d.err
+	default:
+		return nil
+	}
+}
+
+var errTrailing = errors.New("bytes follow the end of the encoded stream")
+
+// close ends the stream. What is not whole is dropped.
 func (d *streamDecoder) close() {
-	_ = d.w.Close()
+	if d.closed {
+		return
+	}
+	d.closed = true
+	close(d.in)
 	<-d.done
 }

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptrace"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -34,8 +37,11 @@ type exchange struct {
 	msgs   []mcp.Message
 	batch  bool
 
-	session   string
+	session   string   // id that the request names, or that its stream belongs to
+	entered   *session // it, if it is known
 	revision  string
+	stateless bool // of revision 2026-07-28, which has no sessions
+	resumed   bool // a stream that goes on after the event it names
 	principal *auditlog.Principal
 	clientID  string
 	anomaly   []string
@@ -46,6 +52,11 @@ type exchange struct {
 	finishing  bool   // counted in the log's finishing
 	initialize bool   // one of the requests opens a session
 	opened     string // the session that its answer opened
+	attempts   atomic.Int32
+
+	smaller []byte      // of a batch, what is forwarded in place of body; nil: body
+	denials [][]byte    // of a batch, the answers to what is not forwarded
+	joiner  *mcp.Joiner // of those answers with the server's
 
 	tee *tee
 }
@@ -69,19 +80,19 @@ func newExchange(h *Handler, l *lease, w http.ResponseWriter, r *http.Request, c
 // exchange is refused instead, or nil.
 func (x *exchange) open() *refusal {
 	x.principal, x.clientID = x.h.identify(x.r)
+	if refused := x.checkOwner(); refused != nil {
+		return refused
+	}
 	if len(x.msgs) == 0 {
 		return x.openPlain()
 	}
-	if x.batch && !x.h.observe() {
-		return &refusal{status: http.StatusBadRequest, code: mcp.CodeInvalidRequest, reason: "batch",
-			message: "batches are not accepted; send one message a request"}
+	if x.batch {
+		return x.openBatch()
 	}
-	for i := range x.msgs {
-		if refused := x.openMessage(&x.msgs[i]); refused != nil {
-			return refused
-		}
+	if refused := x.checkParams(&x.msgs[0]); refused != nil {
+		return refused
 	}
-	return nil
+	return x.openMessage(&x.msgs[0])
 }
 
 // openPlain records a request without a readable MCP message: GET and DELETE
@@ -148,6 +159,13 @@ func (x *exchange) openRequest(m *mcp.Message, base auditlog.Message) *refusal {
 			direction: auditlog.ClientToServer,
 			id:        mcp.IDKey(m.ID.Of(x.body), m.IDType),
 		},
+		attempts: &x.attempts,
+	}
+	if x.batch {
+		o.rawID = bytes.Clone(m.ID.Of(x.body))
+	}
+	if token := m.ProgressToken.Of(x.body); token != nil {
+		o.token = x.progressKey(token)
 	}
 	log, err := x.lease.opened(x.r.Context(), x.h.settings)
 	if err == nil {
@@ -211,7 +229,7 @@ func (x *exchange) decide(m *mcp.Message, base *auditlog.Message) *refusal {
 	d := x.h.policy.Decide(policy.Call{
 		Method:  base.Method,
 		Tool:    base.ToolName,
-		Name:    base.MCPName,
+		Name:    mcp.Text(m.Name.Of(x.body)),
 		HasTool: base.Method == methodToolsCall,
 	})
 	if !d.InScope && d.Allow {
@@ -316,10 +334,18 @@ func (x *exchange) prepareRequest() {
 	// An encoded answer could not be read without decoding it; deleting the
 	// header would make the transport ask for gzip.
 	h.Set("Accept-Encoding", "identity")
+	x.r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		GetConn: func(string) { x.attempts.Add(1) },
+	}))
+	r = x.r
 	if x.body == nil {
 		return
 	}
 	body := x.body
+	if x.smaller != nil {
+		body = x.smaller
+		h.Set("Content-Length", strconv.Itoa(len(body)))
+	}
 	if x.rest != nil {
 		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), x.rest))
 		return
@@ -349,14 +375,20 @@ func (x *exchange) setFinishing(on bool) {
 // scope is what tells the ids of one peer from those of another: the session,
 // or without one the caller and its address.
 func (x *exchange) scope() string {
-	if x.session != "" {
-		return "session\n" + x.session
+	if x.session != "" && !x.stateless {
+		return scopeOf(x.sessionKey(x.session))
 	}
 	subject := ""
 	if x.principal != nil {
 		subject = x.principal.Subject
 	}
 	return "caller\n" + subject + "\n" + clientAddress(x.r)
+}
+
+// progressKey is how an operation is found by the token of its progress
+// notifications.
+func (x *exchange) progressKey(token []byte) operationKey {
+	return operationKey{scope: x.scope(), direction: auditlog.ClientToServer, id: "progress\n" + mcp.IDKey(token, idTypeOf(token))}
 }
 
 // setPlaceholders publishes what the exchange is about.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -89,6 +90,19 @@ type Handler struct {
 	// own; more are joined into one event a second. Default: 200; -1 joins none.
 	Refusals int `json:"refusals,omitempty"`
 
+	// How long an MCP session that is idle is remembered: who opened it, and
+	// the protocol version it negotiated. Default: 1h; from 1s to 30d.
+	SessionTTL caddy.Duration `json:"session_ttl,omitempty"`
+
+	// Sends a comment on a stream of events that was silent for this long, so
+	// that proxies on the way keep it open. Default: none; from 1s to 1h.
+	Keepalive caddy.Duration `json:"keepalive,omitempty"`
+
+	// Cuts a stream of the HTTP+SSE transport whose server sends its clients
+	// to another origin, around the audit. It is reported in any case.
+	// Default: false.
+	BlockForeignEndpoint bool `json:"block_foreign_endpoint,omitempty"`
+
 	// Tells a denied client the rule's id and reason. Default: false.
 	Explain bool `json:"explain,omitempty"`
 
@@ -163,6 +177,11 @@ const (
 	defaultCapture  = 1 << 20
 	largestCapture  = 24 << 20
 	defaultRefusals = 200
+
+	shortestSessionTTL = time.Second
+	longestSessionTTL  = 30 * 24 * time.Hour
+	shortestKeepalive  = time.Second
+	longestKeepalive   = time.Hour
 )
 
 // CaddyModule returns the Caddy module information.
@@ -268,6 +287,23 @@ func (h *Handler) provisionLimits() error {
 	if h.Capture < 1 || h.Capture > largestCapture {
 		return fmt.Errorf("mcp_audit: capture: %d bytes is out of bounds; use 1 to %d", h.Capture, largestCapture)
 	}
+	for _, option := range []struct {
+		name      string
+		value     *caddy.Duration
+		from, to  time.Duration
+		otherwise time.Duration
+	}{
+		{"session_ttl", &h.SessionTTL, shortestSessionTTL, longestSessionTTL, defaultSessionTTL},
+		{"keepalive", &h.Keepalive, shortestKeepalive, longestKeepalive, 0},
+	} {
+		if *option.value == 0 {
+			*option.value = caddy.Duration(option.otherwise)
+			continue
+		}
+		if d := time.Duration(*option.value); d < option.from || d > option.to {
+			return fmt.Errorf("mcp_audit: %s: %s is out of bounds; use %s to %s", option.name, d, option.from, option.to)
+		}
+	}
 	if h.Refusals == 0 {
 		h.Refusals = defaultRefusals
 	}
@@ -327,6 +363,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	defer abort()
 	x := newExchange(h, l, w, r.WithContext(ctx), r.Context(), abort)
 	defer x.recycle()
+	defer x.leaveSession()
 	refused := x.admit()
 	if refused == nil {
 		refused = x.open()

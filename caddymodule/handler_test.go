@@ -78,7 +78,7 @@ func TestAmbiguousMessagesNeverReachTheServer(t *testing.T) {
 		{name: "id true", body: `{"jsonrpc":"2.0","id":true,"method":"tools/call","params":{"name":"echo"}}`},
 		{name: "method and result", body: `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo"},"result":{}}`},
 		{name: "jsonrpc missing", body: `{"id":1,"method":"ping"}`},
-		{name: "batch", body: "[" + echoCall + "]"},
+		{name: "batch of a later revision", body: "[" + echoCall + "]", headers: []string{"MCP-Protocol-Version", "2025-06-18"}},
 		{name: "empty body", body: "", code: "-32700"},
 		{name: "other charset", body: echoCall, headers: []string{"Content-Type", "", "Content-Type", "application/json; charset=utf-16le"}, status: 415},
 		{name: "gzip", body: echoCall, headers: []string{"Content-Encoding", "gzip"}, status: 415},

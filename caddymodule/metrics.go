@@ -6,20 +6,28 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// sinkUp tells at each scrape whether the audit logs can be written. It keeps
-// no state of its own, so it survives reloads.
-type sinkUp struct{ desc *prometheus.Desc }
+// gauges tells the state of the audit logs at each scrape. It keeps no state of
+// its own, so it survives reloads.
+type gauges struct{ sinkUp, sessions *prometheus.Desc }
 
-func newSinkUp() sinkUp {
-	return sinkUp{prometheus.NewDesc("mcp_audit_sink_up",
-		"Whether the audit log can be written (1) or calls are handled as on_failure says (0).", []string{"log"}, nil)}
+func newGauges() gauges {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("mcp_audit_"+name, help, []string{"log"}, nil)
+	}
+	return gauges{
+		sinkUp:   desc("sink_up", "Whether the audit log can be written (1) or calls are handled as on_failure says (0)."),
+		sessions: desc("sessions", "MCP sessions that are remembered: opened, not ended and not idle for session_ttl."),
+	}
 }
 
 // Describe implements prometheus.Collector.
-func (c sinkUp) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+func (g gauges) Describe(ch chan<- *prometheus.Desc) {
+	ch <- g.sinkUp
+	ch <- g.sessions
+}
 
 // Collect implements prometheus.Collector.
-func (c sinkUp) Collect(ch chan<- prometheus.Metric) {
+func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	eachLog(func(s *sharedLog) {
 		name, healthy := s.health()
 		if name == "" {
@@ -29,7 +37,8 @@ func (c sinkUp) Collect(ch chan<- prometheus.Metric) {
 		if healthy {
 			up = 1
 		}
-		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, up, name)
+		ch <- prometheus.MustNewConstMetric(g.sinkUp, prometheus.GaugeValue, up, name)
+		ch <- prometheus.MustNewConstMetric(g.sessions, prometheus.GaugeValue, float64(s.sessions.count()), name)
 	})
 }
 
@@ -48,7 +57,7 @@ func (s *sharedLog) health() (name string, healthy bool) {
 // a new one at each load.
 func registerMetrics(registry *prometheus.Registry) error {
 	var already prometheus.AlreadyRegisteredError
-	if err := registry.Register(newSinkUp()); err != nil && !errors.As(err, &already) {
+	if err := registry.Register(newGauges()); err != nil && !errors.As(err, &already) {
 		return err
 	}
 	return nil

@@ -17,12 +17,15 @@ type operation struct {
 	lease   *lease
 	op      *auditlog.Operation // nil: forwarded unrecorded, under on_failure allow
 	key     operationKey
+	token   operationKey // of its progress notifications; empty id: none
 	method  string
+	rawID   []byte // of an element of a batch: its token, for an answer of ours
 	modern  bool
 	started time.Time
 
-	progress  atomic.Int64 // progress notifications, counted, not copied
-	cancelled atomic.Bool  // the requester sent notifications/cancelled
+	attempts  *atomic.Int32 // of sending it to the server; nil: unknown
+	progress  atomic.Int64  // progress notifications, counted, not copied
+	cancelled atomic.Bool   // the requester sent notifications/cancelled
 	ended     atomic.Bool
 	abort     context.CancelFunc // ends the exchange, at shutdown
 	expiry    *time.Timer        // set while parked
@@ -34,6 +37,14 @@ type operationKey struct {
 	scope     string
 	direction auditlog.Direction
 	id        string // mcp.IDKey
+}
+
+// keys are those under which the registry finds the operation.
+func (o *operation) keys() []operationKey {
+	if o.token.id == "" {
+		return []operationKey{o.key}
+	}
+	return []operationKey{o.key, o.token}
 }
 
 // parkedFor bounds how long an operation waits for an answer on another
@@ -49,7 +60,7 @@ const maxParked = 10_000
 type openOps struct {
 	mu     sync.Mutex
 	all    map[*operation]struct{}
-	byKey  map[operationKey][]*operation
+	byKey  map[operationKey][]*operation // also by progress token
 	parked int
 }
 
@@ -62,7 +73,9 @@ func (t *openOps) add(o *operation) {
 		t.byKey = make(map[operationKey][]*operation)
 	}
 	t.all[o] = struct{}{}
-	t.byKey[o.key] = append(t.byKey[o.key], o)
+	for _, key := range o.keys() {
+		t.byKey[key] = append(t.byKey[key], o)
+	}
 }
 
 // find returns the oldest open operation with the key, or nil.
@@ -98,17 +111,18 @@ func (t *openOps) remove(o *operation) {
 		return
 	}
 	delete(t.all, o)
-	list := t.byKey[o.key]
-	for i := range list {
-		if list[i] == o {
-			list = append(list[:i:i], list[i+1:]...)
-			break
+	for _, key := range o.keys() {
+		list := t.byKey[key]
+		if len(list) == 1 && list[0] == o {
+			delete(t.byKey, key)
+			continue
 		}
-	}
-	if len(list) == 0 {
-		delete(t.byKey, o.key)
-	} else {
-		t.byKey[o.key] = list
+		for i := range list {
+			if list[i] == o {
+				t.byKey[key] = append(list[:i:i], list[i+1:]...)
+				break
+			}
+		}
 	}
 	if o.expiry != nil {
 		o.expiry.Stop()
@@ -166,14 +180,31 @@ func (o *operation) endFirst(out auditlog.Outcome) error {
 	return o.close(out, (*auditlog.Operation).End)
 }
 
+// counts are of what belongs to the operation and has no record of its own.
+func (o *operation) counts() (counts map[string]int) {
+	count := func(name string, n int) {
+		if counts == nil {
+			counts = make(map[string]int)
+		}
+		counts[name] = n
+	}
+	if n := o.progress.Load(); n > 0 {
+		count("progress", int(n))
+	}
+	if o.attempts != nil {
+		if n := o.attempts.Load(); n > 1 {
+			count("attempts", int(n))
+		}
+	}
+	return counts
+}
+
 func (o *operation) close(out auditlog.Outcome, record func(*auditlog.Operation, context.Context, auditlog.Outcome) error) (err error) {
 	if o.ended.Swap(true) {
 		return nil
 	}
 	out.Duration = time.Since(o.started)
-	if n := o.progress.Load(); n > 0 {
-		out.Counts = map[string]int{"progress": int(n)}
-	}
+	out.Counts = o.counts()
 	if o.op != nil {
 		err = record(o.op, context.Background(), out)
 	}

@@ -25,6 +25,7 @@ type sharedLog struct {
 	path     string
 	open     openOps
 	sessions sessionTable
+	tools    toolHeaders
 	refusals refusalJoiner
 	outage   outage
 	// finishing counts the exchanges whose answer is with the client, or about
@@ -53,6 +54,7 @@ func acquire(path string) *lease {
 	v, _, _ := logs.LoadOrNew(path, func() (caddy.Destructor, error) {
 		s := &sharedLog{path: path}
 		s.refusals.flush = s.recordJoined
+		s.sessions.ended = func(key sessionKey) { s.open.endSession(scopeOf(key)) }
 		return s, nil
 	})
 	return &lease{sharedLog: v.(*sharedLog)}
@@ -158,6 +160,7 @@ func (s *sharedLog) shutdown(ctx context.Context) {
 	s.mu.Unlock()
 	s.awaitFinishing(ctx)
 	s.open.endAll(auditlog.InternalError, "shutdown")
+	s.sessions.stop()
 	s.refusals.stop()
 	if log == nil {
 		return

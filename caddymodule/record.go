@@ -6,6 +6,7 @@ import (
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog/canon"
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/mcp"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/redact"
 )
 
 // refusalCapture is how much payload the record of an admission refusal
@@ -27,7 +28,7 @@ func (x *exchange) message(m *mcp.Message) auditlog.Message {
 		TraceParent:     traceParent(x.r.Header.Get("Traceparent")),
 	}
 	if m != nil {
-		describe(&base, m, x.body)
+		describe(&base, m, x.body, x.h.redact)
 		base.ClientInfo = x.clientInfo(m.ClientInfo.Of(x.body))
 	}
 	return base
@@ -48,9 +49,17 @@ func (x *exchange) clientInfo(raw []byte) []byte {
 }
 
 // describe fills in what one message says of itself.
-func describe(base *auditlog.Message, m *mcp.Message, body []byte) {
+func describe(base *auditlog.Message, m *mcp.Message, body []byte, profile *redact.Profile) {
 	base.Method = mcp.Text(m.Method.Of(body))
-	base.MCPName = mcp.Text(m.Name.Of(body))
+	name := mcp.Text(m.Name.Of(body))
+	switch info, _ := mcp.Lookup(base.Method); info.NameParam {
+	case "taskId":
+		base.TaskID = name
+	case "uri", "ref":
+		base.MCPName = profile.URI(name)
+	default:
+		base.MCPName = name
+	}
 	if base.Method == methodToolsCall {
 		base.ToolName = base.MCPName
 	}
@@ -150,5 +159,6 @@ func (x *exchange) outcome(m *mcp.Message, body, whole []byte, direction auditlo
 		Answer:    x.payload(m.Result.Of(body), capture),
 		Error:     x.payload(m.Error.Of(body), capture),
 		Response:  whole,
+		TaskID:    mcp.Text(m.TaskID.Of(body)),
 	}
 }

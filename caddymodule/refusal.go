@@ -23,13 +23,15 @@ type refusal struct {
 	m       *mcp.Message      // the message it is about, if there is one
 	decided *auditlog.Message // with the policy's decision, if that refused
 
-	unrecordable bool // the log is down: there can be no record
+	unrecordable bool   // the log is down: there can be no record
+	recorded     bool   // each message has its record already
+	body         []byte // the answer as a whole, for a batch
 }
 
 // refuse records the refusal, answers it and forwards nothing.
 func (x *exchange) refuse(ref *refusal) error {
 	id := ""
-	if !ref.unrecordable {
+	if !ref.unrecordable && !ref.recorded {
 		id = x.recordRefusal(ref)
 	}
 	x.undo(ref)
@@ -123,6 +125,9 @@ func (x *exchange) refusalEvents(ref *refusal) []auditlog.Event {
 func (x *exchange) answerRefusal(ref *refusal, operationID string) error {
 	x.w.Header().Set("Cache-Control", "no-store")
 	status := ref.status
+	if ref.body != nil {
+		return x.writeAnswer(status, ref.body)
+	}
 	if status == http.StatusOK && (ref.m == nil || ref.m.Kind != mcp.KindRequest) {
 		// There is no id to answer to.
 		status = http.StatusForbidden
@@ -138,11 +143,24 @@ func (x *exchange) answerRefusal(ref *refusal, operationID string) error {
 		_, err := x.w.Write([]byte(ref.message + "\n"))
 		return err
 	}
+	body := x.refusalBody(ref, operationID)
+	if status == http.StatusOK && x.answerOnStream(body) {
+		x.w.WriteHeader(http.StatusAccepted)
+		return nil
+	}
+	return x.writeAnswer(status, body)
+}
+
+// refusalBody is the JSON-RPC error for a refused message.
+func (x *exchange) refusalBody(ref *refusal, operationID string) []byte {
 	id := ref.id
 	if id == nil && ref.m != nil && ref.m.Kind == mcp.KindRequest {
 		id = ref.m.ID.Of(x.body)
 	}
-	body := mcp.AppendError(nil, id, ref.code, ref.message, x.errorData(ref, operationID))
+	return mcp.AppendError(nil, id, ref.code, ref.message, x.errorData(ref, operationID))
+}
+
+func (x *exchange) writeAnswer(status int, body []byte) error {
 	x.w.Header().Set("Content-Type", "application/json")
 	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	x.w.WriteHeader(status)

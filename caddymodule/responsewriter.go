@@ -3,9 +3,10 @@ package caddymodule
 import (
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
@@ -24,6 +25,7 @@ const maxMessage = 16 << 20
 type tee struct {
 	*caddyhttp.ResponseWriterWrapper
 	x      *exchange
+	mu     sync.Mutex // of a stream: others may put events or comments in
 	mode   teeMode
 	status int // 0: no header yet
 
@@ -32,7 +34,7 @@ type tee struct {
 	size     int64
 	declared int64 // Content-Length, -1 if unknown
 	hash     *auditlog.WireHash
-	read     bool // buf was read for answers
+	done     bool // buf was read for answers
 
 	// SSE
 	events   mcp.SSEParser
@@ -40,8 +42,17 @@ type tee struct {
 	after    []serverMessage
 	denied   error // an intent could not be recorded
 
-	encoding string
-	decoder  *streamDecoder
+	encoding   string
+	decoder    *streamDecoder
+	unreadable bool // what follows cannot be decoded
+
+	joiner  *mcp.Joiner // puts answers of ours into the server's
+	swallow bool        // the server's body is no answer and does not go on
+
+	waiting []byte      // events of ours for the next place between two of the server's
+	begun   bool        // bytes of the server have gone out
+	over    bool        // the exchange has ended
+	silence *time.Timer // until the next comment
 
 	clientErr error // writing to the client failed
 }
@@ -79,8 +90,10 @@ func (t *tee) WriteHeader(status int) {
 	t.status = status
 	h := t.Header()
 	h.Del("Set-Cookie")
+	t.x.bindSession(status, h)
+	t.narrowOrigin(h)
 	t.declared = contentLength(h)
-	if media, _, err := mime.ParseMediaType(h.Get("Content-Type")); err == nil && media == "text/event-stream" {
+	if mediaType(h) == "text/event-stream" {
 		t.mode = teeSSE
 	}
 	t.encoding = strings.ToLower(strings.TrimSpace(h.Get("Content-Encoding")))
@@ -90,18 +103,17 @@ func (t *tee) WriteHeader(status int) {
 	if t.encoding != "" && !t.startDecoding() {
 		return
 	}
+	status = t.startJoining(status)
 	t.ResponseWriter.WriteHeader(status)
+	t.startKeepalive()
 }
 
 // startDecoding prepares to read an encoded answer. If it cannot be read and
 // the operator wants nothing unrecorded, the client gets an error instead.
 func (t *tee) startDecoding() bool {
-	if canDecode(t.encoding) {
+	if canDecode(t.encoding) && t.x.joiner == nil {
 		if t.mode == teeSSE {
-			t.decoder = newStreamDecoder(t.encoding, func(p []byte) {
-				t.feed(p)
-				t.record()
-			})
+			t.decoder = newStreamDecoder(t.encoding, t.feed)
 		}
 		return true
 	}
@@ -116,19 +128,19 @@ func (t *tee) startDecoding() bool {
 
 // Write passes bytes on and reads along.
 func (t *tee) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.status == 0 {
 		t.WriteHeader(http.StatusOK)
 	}
+	out := p
 	switch t.mode {
 	case teeBlocked:
 		return len(p), nil
 	case teeSSE:
-		if t.decoder != nil {
-			t.decoder.write(p)
-			break
-		}
 		t.record()
-		if t.feed(p); t.denied != nil {
+		t.read(p)
+		if t.denied != nil {
 			return 0, t.denied
 		}
 		if len(t.after) > 0 {
@@ -138,12 +150,37 @@ func (t *tee) Write(p []byte) (int, error) {
 		if t.hold(p); t.size == t.declared {
 			t.x.setFinishing(true)
 		}
+		switch {
+		case t.swallow:
+			return len(p), nil
+		case t.joiner != nil:
+			out = t.joiner.Next(nil, p)
+		}
 	}
-	n, err := t.ResponseWriter.Write(p)
+	n, err := t.ResponseWriter.Write(out)
+	t.begun = t.begun || n > 0
 	if err != nil {
 		t.clientErr = err
+		return min(n, len(p)), err
 	}
-	return n, err
+	t.heard()
+	t.fill()
+	return len(p), nil
+}
+
+// read reads the bytes of a stream before they go on.
+func (t *tee) read(p []byte) {
+	if t.decoder == nil {
+		if !t.unreadable {
+			t.feed(p)
+		}
+		return
+	}
+	if err := t.decoder.write(p); err != nil {
+		t.decoder.close()
+		t.decoder, t.unreadable = nil, true
+		t.denied = errors.Join(t.denied, t.x.undecodable(err))
+	}
 }
 
 // ReadFrom keeps io.Copy from going around Write.
@@ -153,13 +190,13 @@ func (t *tee) ReadFrom(r io.Reader) (int64, error) {
 
 // FlushError flushes and then records what has been sent.
 func (t *tee) FlushError() error {
-	if t.mode == teeBlocked {
+	if t.mode == teeBlocked || t.swallow {
 		return nil
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	err := http.NewResponseController(t.ResponseWriter).Flush()
-	if t.decoder == nil {
-		t.record()
-	}
+	t.record()
 	return err
 }
 
@@ -196,7 +233,7 @@ func (t *tee) learn() {
 	var scratch [1]mcp.Message
 	msgs, _, _ := mcp.ScanAnswer(t.buf, scratch[:0])
 	for i := range msgs {
-		t.x.learnSession(&msgs[i], t.buf)
+		t.x.learnVersion(&msgs[i], t.buf)
 	}
 }
 
@@ -218,7 +255,12 @@ func (t *tee) event(ev mcp.SSEEvent) {
 		return
 	}
 	if ev.Name == "endpoint" && t.x.r.Method == http.MethodGet {
-		t.x.legacyEndpoint(string(ev.Data))
+		if err := t.x.endpoint(t, string(ev.Data)); err != nil && t.denied == nil {
+			t.denied = err
+		}
+		return
+	}
+	if t.x.alreadySeen(ev) {
 		return
 	}
 	var scratch [1]mcp.Message
@@ -235,7 +277,7 @@ func (t *tee) event(ev mcp.SSEEvent) {
 			}
 			continue
 		}
-		t.x.learnSession(&msgs[i], ev.Data)
+		t.x.learnVersion(&msgs[i], ev.Data)
 		if data == nil {
 			data = append(data, ev.Data...)
 		}
@@ -250,7 +292,7 @@ func (t *tee) record() {
 		t.after[i] = serverMessage{}
 	}
 	t.after = t.after[:0]
-	if t.mode == teeSSE && t.decoder == nil {
+	if t.mode == teeSSE {
 		t.x.setFinishing(false)
 	}
 }
@@ -260,6 +302,10 @@ func (t *tee) record() {
 func (t *tee) complete() error {
 	if t.mode == teeBlocked {
 		return nil
+	}
+	if t.joiner != nil {
+		_, err := t.ResponseWriter.Write(t.joiner.End(nil))
+		t.sent(err)
 	}
 	if t.status != 0 && t.mode == teeBody && t.size > 0 {
 		t.learn()
@@ -275,6 +321,9 @@ func (t *tee) complete() error {
 // end reads what is left to read. If the exchange was cut, what came before
 // counts as far as it is whole.
 func (t *tee) end(cut bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stop(cut)
 	switch t.mode {
 	case teeSSE:
 		if t.decoder != nil {
@@ -284,10 +333,36 @@ func (t *tee) end(cut bool) {
 		t.events.Close(t.event)
 		t.record()
 	case teeBody:
-		if t.read || t.size == 0 || t.declared >= 0 && t.size != t.declared {
+		if t.done || t.size == 0 || t.declared >= 0 && t.size != t.declared {
 			return
 		}
-		t.read = true
+		t.done = true
 		t.x.answerBody(t, cut)
 	}
+}
+
+// stop ends what others do with the stream. What still waits goes out behind
+// the server's last event, if that came whole.
+func (t *tee) stop(cut bool) {
+	if t.over {
+		return
+	}
+	t.over = true
+	if t.silence != nil {
+		t.silence.Stop()
+	}
+	if !cut && t.mode == teeSSE && len(t.waiting) > 0 {
+		t.begun = true
+		t.fill()
+	}
+	if t.x.entered != nil {
+		t.x.lease.sessions.endStream(t.x.entered, t)
+	}
+}
+
+// mediaType is the media type of an answer without its parameters, in lower
+// case. Clients are lenient about how it is written.
+func mediaType(h http.Header) string {
+	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.ToLower(strings.TrimSpace(media))
 }

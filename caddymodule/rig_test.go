@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -117,6 +118,9 @@ func (r *rig) caddyfile(subdirectives, logOptions string) string {
 	}
 }
 http://127.0.0.1:%d {
+	handle /metrics {
+		metrics
+	}
 	mcp_audit {
 		server_id test
 		%s
@@ -354,4 +358,26 @@ func readBody(t *testing.T, r *http.Request) string {
 		t.Error(err)
 	}
 	return string(b)
+}
+
+// metric reads a gauge of the default log at a scrape.
+func (r *rig) metric(name string) float64 {
+	r.t.Helper()
+	resp, err := client.Get(strings.TrimSuffix(r.url(), "/mcp") + "/metrics")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if value, found := strings.CutPrefix(lines.Text(), name+`{log="default"} `); found {
+			n, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			return n
+		}
+	}
+	r.t.Fatalf("there is no metric %s", name)
+	return 0
 }

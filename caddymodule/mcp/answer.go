@@ -114,4 +114,7 @@ func (m *Message) describe(b []byte) {
 	if m.Method.Present() && m.Kind != KindInvalid {
 		_ = m.nameOperation(b)
 	}
+	if Text(m.ResultType.Of(b)) == "task" {
+		m.TaskID = m.f.resultTaskID
+	}
 }

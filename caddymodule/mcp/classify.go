@@ -16,6 +16,8 @@ type fields struct {
 	refName, refURI          Span
 	paramsVersion            Span
 	paramsClient, metaClient Span
+	paramsProgress           Span
+	resultTaskID             Span
 }
 
 // note keeps the span of a member that matters.
@@ -54,6 +56,8 @@ func (m *Message) note(p place, key []byte, at Span, b []byte) {
 			m.f.paramsClient = at
 		case "requestId":
 			m.CancelledID = at
+		case "progressToken":
+			m.f.paramsProgress = at
 		}
 	case placeMeta:
 		switch string(key) {
@@ -85,6 +89,12 @@ func (m *Message) note(p place, key []byte, at Span, b []byte) {
 			m.ResultType = at
 		case "protocolVersion":
 			m.ProtocolVersion = at
+		case "taskId":
+			m.f.resultTaskID = at
+		}
+	case placeTask:
+		if string(key) == "taskId" {
+			m.TaskID = at
 		}
 	}
 }
@@ -103,6 +113,9 @@ func (m *Message) forget(p place) {
 		m.f.refName, m.f.refURI = Span{}, Span{}
 	case placeResult:
 		m.IsError, m.ResultType, m.ProtocolVersion = false, Span{}, Span{}
+		m.f.resultTaskID, m.TaskID = Span{}, Span{}
+	case placeTask:
+		m.TaskID = Span{}
 	case placeError:
 		m.ErrorCode = Span{}
 	}
@@ -219,6 +232,9 @@ func (m *Message) nameOperation(b []byte) (why string) {
 		if text.Present() && b[text.Start] != '"' {
 			return "meta"
 		}
+	}
+	if string(method) == methodProgress {
+		m.ProgressToken = m.f.paramsProgress
 	}
 	if string(method) != methodCancelled {
 		m.CancelledID = Span{}

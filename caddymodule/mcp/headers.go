@@ -167,6 +167,17 @@ func CheckHeaders(h http.Header, m *Message, body []byte, revision string) *Head
 	return nil
 }
 
+// CheckBatchHeaders refuses headers that mirror one message on a batch: they
+// cannot agree with all of them.
+func CheckBatchHeaders(h http.Header) *HeaderFault {
+	for _, name := range []string{headerMethod, headerName} {
+		if len(h[name]) > 0 {
+			return badRequest("header_mismatch", name)
+		}
+	}
+	return nil
+}
+
 // mirrorsName reports whether Mcp-Name is required for the method.
 func mirrorsName(method string) bool {
 	switch method {

@@ -64,13 +64,14 @@ type Message struct {
 	ProtocolVersion Span // params._meta["io.modelcontextprotocol/protocolVersion"], or protocolVersion in initialize's params or result
 	TraceParent     Span // params._meta.traceparent
 	ClientInfo      Span // params.clientInfo or params._meta["io.modelcontextprotocol/clientInfo"]
-	ProgressToken   Span // params._meta.progressToken
+	ProgressToken   Span // params._meta.progressToken, in notifications/progress params.progressToken
 	CancelledID     Span // params.requestId of notifications/cancelled (raw id token)
 
 	// Of an answer (KindResult, KindError):
 	ErrorCode  Span // error.code
 	IsError    bool // result.isError is true
 	ResultType Span // result.resultType
+	TaskID     Span // result.task.taskId, or result.taskId of a result that is a task
 
 	f fields
 }

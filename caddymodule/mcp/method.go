@@ -3,6 +3,7 @@ package mcp
 const (
 	methodInitialize = "initialize"
 	methodCancelled  = "notifications/cancelled"
+	methodProgress   = "notifications/progress"
 )
 
 // MethodInfo is what the protocol says of a method, over all its revisions.
@@ -49,7 +50,7 @@ var methods = map[string]MethodInfo{
 	"tasks/list":                               {FromClient: true, FromServer: true, ReadOnly: true},
 	"notifications/initialized":                {FromClient: true, Notification: true},
 	methodCancelled:                            {FromClient: true, FromServer: true, Notification: true},
-	"notifications/progress":                   {FromClient: true, FromServer: true, Notification: true},
+	methodProgress:                             {FromClient: true, FromServer: true, Notification: true},
 	"notifications/roots/list_changed":         {FromClient: true, Notification: true},
 	"notifications/message":                    {FromServer: true, Notification: true},
 	"notifications/tools/list_changed":         {FromServer: true, Notification: true},

@@ -92,3 +92,18 @@ func allowsHost(allowed []string, host string) bool {
 	}
 	return false
 }
+
+// SameOrigin reports whether an address has the origin of own, or the same one
+// over TLS: in front of own there may be a proxy that ends it.
+func SameOrigin(own, address *url.URL) bool {
+	a, okA := normalOrigin(own.Scheme + "://" + own.Host)
+	b, okB := normalOrigin(address.Scheme + "://" + address.Host)
+	if !okA || !okB || address.User != nil {
+		return false
+	}
+	if a == b {
+		return true
+	}
+	secure, ok := normalOrigin("https://" + own.Host)
+	return ok && b == secure
+}

@@ -328,6 +328,10 @@ func innerPlace(p place, key []byte) place {
 		}
 	case placeInputResponses:
 		return placeInputResponse
+	case placeResult:
+		if string(key) == "task" {
+			return placeTask
+		}
 	}
 	return placeOther
 }

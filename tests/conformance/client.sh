@@ -4,7 +4,8 @@
 #
 # The server's address is part of what is tested (a token's audience, a resource's
 # name), so the product has to have the same one: the client runs in a network
-# namespace of its own, where localhost:<that port> is Caddy. The suite's other
+# namespace of its own (the suite is in one already, as root of it), where
+# localhost:<that port> is Caddy. The suite's other
 # ports, its authorization servers, are passed on unaudited. Connections leave the
 # namespace over Unix sockets, which relay.mjs takes on.
 set -uo pipefail
@@ -47,10 +48,10 @@ done
 	done
 } >"$logs/Caddyfile"
 
-# shellcheck disable=SC2016,SC2086 # expanded inside; the command and its option
+# shellcheck disable=SC2016 # expanded inside
 CLIENT_CONFIG=$logs/Caddyfile CLIENT_URL=$url CLIENT_PORT=$port CLIENT_LOG=$logs/caddy.log \
 	XDG_DATA_HOME=$folder/data XDG_CONFIG_HOME=$folder/config \
-	$CONFORMANCE_NAMESPACE "$CONFORMANCE_WORK/bin/loopback" bash -c '
+	unshare -n "$CONFORMANCE_WORK/bin/loopback" bash -c '
 	"$CONFORMANCE_CADDY" run --config "$CLIENT_CONFIG" --adapter caddyfile >"$CLIENT_LOG" 2>&1 &
 	caddy=$!
 	for _ in $(seq 1200); do

@@ -99,7 +99,7 @@ run_suite() {
 	shift 3
 	rm -rf "$dir"
 	mkdir -p "$dir"
-	local command=(node --require "$bound" "$suite/dist/index.js" server --url "$url" --timeout "$timeout" -o "$dir")
+	local command=(node "$suite/dist/index.js" server --url "$url" --timeout "$timeout" -o "$dir")
 	if [[ $# -gt 0 ]]; then
 		printf '%s\n' "$@" | xargs -P 3 -I '{}' "${command[@]}" --spec-version "${revision#req:}" --force --scenario '{}'
 	elif [[ $revision = req:* ]]; then
@@ -199,19 +199,20 @@ part_observe() { servers $((port + 10)) 'mode observe'; }
 
 part_enforce() { servers $((port + 20)) '' "$here/enforced.tsv"; }
 
-# client_suite DIR REVISION COMMAND: client scenarios, which the suite runs at once
+# client_suite DIR REVISION COMMAND: client scenarios, which the suite runs at
+# once. Its servers listen on every interface; here that is a namespace's loopback.
 client_suite() {
 	rm -rf "$1"
 	mkdir -p "$1"
-	node --require "$bound" "$suite/dist/index.js" client --command "$3" --requirements "$2" --timeout 60000 -o "$1" >"$1/console.log" 2>&1 9>&-
+	"${namespace[@]}" "$work/bin/loopback" \
+		node "$suite/dist/index.js" client --command "$3" --requirements "$2" --timeout 60000 -o "$1" >"$1/console.log" 2>&1 9>&-
 	return 0
 }
 
 part_client() {
-	local revision option mode dir
-	CONFORMANCE_NAMESPACE='unshare -n'
+	local revision mode dir namespace=(unshare -n)
 	if ! unshare -n true 2>/dev/null; then
-		CONFORMANCE_NAMESPACE='unshare -rn'
+		namespace=(unshare -rn)
 		if ! unshare -rn true 2>/dev/null; then
 			[[ ${CONFORMANCE_NO_CLIENT:-} = 1 ]] ||
 				die 'the client part needs network namespaces, and "unshare -rn true" fails here; CONFORMANCE_NO_CLIENT=1 leaves the part out'
@@ -220,7 +221,7 @@ part_client() {
 		fi
 	fi
 	rm -rf "$work/caddy/client"
-	export CONFORMANCE_NAMESPACE CONFORMANCE_WORK=$work CONFORMANCE_CADDY=$bin/caddy CONFORMANCE_OPTION CONFORMANCE_LOGS
+	export CONFORMANCE_WORK=$work CONFORMANCE_CADDY=$bin/caddy CONFORMANCE_OPTION CONFORMANCE_LOGS
 	for revision in 2025-11-25 2026-07-28; do
 		client_suite "$work/results/direct/client/$revision" $revision "$work/bin/everything-client"
 		for mode in observe enforce; do
