@@ -365,7 +365,7 @@ func (x *exchange) abandon(o *operation, panicked any, err error) {
 	out := auditlog.Outcome{HTTPStatus: t.status, Anomaly: x.anomaly}
 	var handlerErr caddyhttp.HandlerError
 	switch {
-	case x.client.Err() != nil || t.clientErr != nil || t.status == statusClientGone:
+	case x.clientGone(panicked != nil || err != nil):
 		out.HTTPStatus = 0
 		out.Result, out.Reason = auditlog.ClientDisconnect, "the client closed the connection"
 		if o.modern || o.cancelled.Load() {
@@ -397,6 +397,13 @@ func (x *exchange) abandon(o *operation, panicked any, err error) {
 		out.Result, out.Reason = auditlog.UpstreamError, "the exchange ended without the answer"
 	}
 	o.end(out)
+}
+
+// clientGone reports whether an exchange ended because its client left. One
+// that came to its regular end did not, even if the client left right after it.
+func (x *exchange) clientGone(cut bool) bool {
+	t := x.tee
+	return t.clientErr != nil || t.status == statusClientGone || x.client.Err() != nil && (cut || t.status == 0)
 }
 
 // mayResume reports whether the answer of a call may still come on another

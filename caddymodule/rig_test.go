@@ -381,3 +381,16 @@ func (r *rig) metric(name string) float64 {
 	r.t.Fatalf("there is no metric %s", name)
 	return 0
 }
+
+// outcomeOf is the outcome record of a method, of any if it is empty. Outcomes
+// are queued, so that they stand in no order that a test could rely on.
+func outcomeOf(t *testing.T, records []record, method string) record {
+	t.Helper()
+	for _, rec := range records {
+		if rec.str("kind") == "outcome" && (method == "" || rec.str("method") == method) {
+			return rec
+		}
+	}
+	t.Fatalf("there is no outcome of %q in\n%s", method, show(records))
+	return nil
+}

@@ -34,6 +34,13 @@ func wait(r *http.Request, event <-chan struct{}) {
 	}
 }
 
+// patient bounds how long a request may take.
+func patient(t *testing.T, r *http.Request) *http.Request {
+	ctx, cancel := context.WithTimeout(r.Context(), harness.Patience)
+	t.Cleanup(cancel)
+	return r.WithContext(ctx)
+}
+
 // logMessage is a notification that is recorded, unlike progress, which is
 // only counted.
 func logMessage(data string) string {
@@ -70,7 +77,7 @@ func TestFirstEventIsNotDelayedByAnyOption(t *testing.T) {
 					if era == modern {
 						body, header = modernCall("7", "echo", `{"m":"x"}`)
 					}
-					stream := open(t, caddy.NewRequest(t, body, header...))
+					stream := open(t, patient(t, caddy.NewRequest(t, body, header...)))
 					if got := event(t, stream); got != logMessage("first") {
 						t.Errorf("first event %s", got)
 					}
@@ -116,7 +123,7 @@ func TestServersRequestInsideACallsStream(t *testing.T) {
 				header = append(header, "Mcp-Session-Id", session)
 			}
 			request := call("7", "ask", `{}`)
-			stream := open(t, caddy.NewRequest(t, request, header...))
+			stream := open(t, patient(t, caddy.NewRequest(t, request, header...)))
 			if got := event(t, stream); got != elicitation {
 				t.Fatalf("the first event is %s", got)
 			}
@@ -365,7 +372,7 @@ func TestCancellationReachesTheServerWhileTheCallRuns(t *testing.T) {
 		t.Run(outcome, func(t *testing.T) {
 			u := upstream.Start(t)
 			caddy := harness.StartCaddy(t, harness.Site{Upstream: u.Address})
-			stream := open(t, caddy.NewRequest(t, call("7", "hold", arguments), "MCP-Protocol-Version", legacy))
+			stream := open(t, patient(t, caddy.NewRequest(t, call("7", "hold", arguments), "MCP-Protocol-Version", legacy)))
 			event(t, stream)
 			harness.Within(t, harness.Patience, "the call reaches the server", u.Entered("run"))
 			if answer := caddy.Post(t, cancelled, "MCP-Protocol-Version", legacy); answer.Status != http.StatusAccepted {
@@ -425,12 +432,13 @@ func TestBrokenStreamIsResumedWhereItBroke(t *testing.T) {
 	// Ids are opaque: any characters that a header may carry.
 	const last = `7/2; "é" %32=`
 	cases := []struct {
-		name string
-		cut  func(r *http.Request) // what the server does after the second event
+		name   string
+		server func(r *http.Request) // what it does after the second event
+		client bool                  // goes first
 	}{
-		{"the server breaks off", func(*http.Request) { panic(http.ErrAbortHandler) }},
-		{"the server ends the stream", func(*http.Request) {}},
-		{"the client loses the connection", func(r *http.Request) { <-r.Context().Done() }},
+		{"the server breaks off", func(*http.Request) { panic(http.ErrAbortHandler) }, false},
+		{"the server ends the stream", func(*http.Request) {}, false},
+		{"the client loses the connection", func(r *http.Request) { <-r.Context().Done() }, true},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -444,16 +452,21 @@ func TestBrokenStreamIsResumedWhereItBroke(t *testing.T) {
 				upstream.Push(w, "id: 7/0\ndata:\n\n")
 				upstream.Push(w, "id: 7/1\n"+asEvent(logMessage("event-one.")))
 				upstream.Push(w, "id: "+last+"\n"+asEvent(logMessage("event-two.")))
-				c.cut(r)
+				c.server(r)
 			})
 			caddy := harness.StartCaddy(t, harness.Site{Upstream: u.Address})
 			request := call("7", "echo", `{}`)
-			ctx, lose := context.WithCancel(t.Context())
+			ctx, lose := context.WithTimeout(t.Context(), harness.Patience)
 			defer lose()
 			stream := open(t, caddy.NewRequest(t, request, "Mcp-Session-Id", session, "MCP-Protocol-Version", legacy).WithContext(ctx))
-			for _, want := range []string{"", logMessage("event-one."), logMessage("event-two.")} {
+			for _, want := range []string{logMessage("event-one."), logMessage("event-two.")} {
 				if got := event(t, stream); got != want {
 					t.Errorf("event %q, want %q", got, want)
+				}
+			}
+			if !c.client {
+				if rest, _ := io.ReadAll(stream); len(rest) > 0 {
+					t.Errorf("the stream goes on with %q", rest)
 				}
 			}
 			lose()
