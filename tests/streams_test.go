@@ -431,55 +431,48 @@ func TestBrokenStreamIsResumedWhereItBroke(t *testing.T) {
 	const session = "session-of-the-stream"
 	// Ids are opaque: any characters that a header may carry.
 	const last = `7/2; "é" %32=`
+	first := "id: 7/1\n" + asEvent(logMessage("event-one."))
+	second := "id: " + last + "\n" + asEvent(logMessage("event-two."))
+	third := "id: 7/3\n" + asEvent(result("7"))
+	breaksOff := func(*http.Request) { panic(http.ErrAbortHandler) }
 	cases := []struct {
-		name   string
-		server func(r *http.Request) // what it does after the second event
-		client bool                  // goes first
+		name    string
+		ends    func(r *http.Request) // what the server does after the second event
+		resumed string                // what it sends then
 	}{
-		{"the server breaks off", func(*http.Request) { panic(http.ErrAbortHandler) }, false},
-		{"the server ends the stream", func(*http.Request) {}, false},
-		{"the client loses the connection", func(r *http.Request) { <-r.Context().Done() }, true},
+		{"the server breaks off", breaksOff, third},
+		{"the server ends the stream", func(*http.Request) {}, third},
+		{"the server sends again what was seen", breaksOff, second + third},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			third := "id: 7/3\n" + asEvent(result("7"))
 			u := upstream.Script(t, func(w http.ResponseWriter, r *http.Request, _ []byte) {
 				asStream(w)
 				if r.Method == http.MethodGet {
-					upstream.Push(w, third)
+					upstream.Push(w, c.resumed)
 					return
 				}
 				upstream.Push(w, "id: 7/0\ndata:\n\n")
-				upstream.Push(w, "id: 7/1\n"+asEvent(logMessage("event-one.")))
-				upstream.Push(w, "id: "+last+"\n"+asEvent(logMessage("event-two.")))
-				c.server(r)
+				upstream.Push(w, first)
+				upstream.Push(w, second)
+				c.ends(r)
 			})
 			caddy := harness.StartCaddy(t, harness.Site{Upstream: u.Address})
-			request := call("7", "echo", `{}`)
-			ctx, lose := context.WithTimeout(t.Context(), harness.Patience)
-			defer lose()
-			stream := open(t, caddy.NewRequest(t, request, "Mcp-Session-Id", session, "MCP-Protocol-Version", legacy).WithContext(ctx))
+			stream := open(t, patient(t, caddy.NewRequest(t, call("7", "echo", `{}`), "Mcp-Session-Id", session, "MCP-Protocol-Version", legacy)))
 			for _, want := range []string{logMessage("event-one."), logMessage("event-two.")} {
 				if got := event(t, stream); got != want {
 					t.Errorf("event %q, want %q", got, want)
 				}
 			}
-			if !c.client {
-				if rest, _ := io.ReadAll(stream); len(rest) > 0 {
-					t.Errorf("the stream goes on with %q", rest)
-				}
+			if rest, _ := io.ReadAll(stream); string(rest) != "\n" {
+				t.Errorf("the stream goes on with %q", rest)
 			}
-			lose()
-
-			get := caddy.NewRequest(t, "", "Mcp-Session-Id", session, "MCP-Protocol-Version", legacy, "Last-Event-ID", last)
-			get.Method, get.Body, get.ContentLength = http.MethodGet, nil, 0
-			get.Header.Del("Content-Type")
-			answer := caddy.Do(t, get)
-			if answer.Status != http.StatusOK || answer.Body != third {
-				t.Errorf("resumed with %d %q, want %q", answer.Status, answer.Body, third)
+			answer := caddy.Do(t, get(t, caddy, "Mcp-Session-Id", session, "MCP-Protocol-Version", legacy, "Last-Event-ID", last))
+			if answer.Status != http.StatusOK || answer.Body != c.resumed {
+				t.Errorf("resumed with %d %q, want %q", answer.Status, answer.Body, c.resumed)
 			}
-			resumed := u.Await(t, harness.Patience, "the GET", func(r upstream.Request) bool { return r.Method == http.MethodGet })
-			if got := resumed.Header["Last-Event-Id"]; len(got) != 1 || got[0] != last {
+			arrived := u.Requests()
+			if got := arrived[len(arrived)-1].Header["Last-Event-Id"]; len(got) != 1 || got[0] != last {
 				t.Errorf("Last-Event-ID arrived as %q, sent %q", got, last)
 			}
 			caddy.Operation(t, "the call", func(r harness.Record) bool { return r.Tool == "echo" })
@@ -503,4 +496,168 @@ func TestBrokenStreamIsResumedWhereItBroke(t *testing.T) {
 			}
 		})
 	}
+}
+
+// bare is a request without a message.
+func bare(t *testing.T, caddy *harness.Caddy, method string, header ...string) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, caddy.URL, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", "text/event-stream")
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	return patient(t, r)
+}
+
+func get(t *testing.T, caddy *harness.Caddy, header ...string) *http.Request {
+	t.Helper()
+	return bare(t, caddy, http.MethodGet, header...)
+}
+
+// REV-2: a server that has forgotten a session says so by 404, and its client
+// begins a new one.
+func TestForgottenSessionIsTheServers404(t *testing.T) {
+	const rpc = `{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}`
+	for name, text := range map[string]string{"no body": "", "text": "no such session\n", "an error": rpc} {
+		t.Run(name, func(t *testing.T) {
+			sessions := 0
+			u := upstream.Script(t, func(w http.ResponseWriter, r *http.Request, body []byte) {
+				w.Header().Set("Content-Type", "application/json")
+				switch {
+				case strings.Contains(string(body), `"initialize"`):
+					sessions++
+					w.Header().Set("Mcp-Session-Id", fmt.Sprintf("session-%d", sessions))
+					io.WriteString(w, `{"jsonrpc":"2.0","id":"init","result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"u","version":"1"}}}`)
+				case r.Header.Get("Mcp-Session-Id") == "session-2":
+					io.WriteString(w, result("8"))
+				default:
+					w.WriteHeader(http.StatusNotFound)
+					io.WriteString(w, text)
+				}
+			})
+			caddy := harness.StartCaddy(t, harness.Site{Upstream: u.Address})
+			begin := func() []string {
+				return []string{"Mcp-Session-Id", caddy.Post(t, harness.Initialize).Header.Get("Mcp-Session-Id"), "MCP-Protocol-Version", legacy}
+			}
+			header := begin()
+			for what, answer := range map[string]harness.Answer{
+				"a call":         caddy.Post(t, call("7", "echo", `{"m":"forgotten."}`), header...),
+				"a notification": caddy.Post(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, header...),
+				"the stream":     caddy.Do(t, get(t, caddy, header...)),
+				"the end":        caddy.Do(t, bare(t, caddy, http.MethodDelete, header...)),
+			} {
+				if answer.Status != http.StatusNotFound || answer.Body != text {
+					t.Errorf("%s: %d %q, want 404 %q", what, answer.Status, answer.Body, text)
+				}
+			}
+			if answer := caddy.Post(t, call("8", "echo", `{"m":"again."}`), begin()...); answer.Body != result("8") {
+				t.Errorf("in the new session: %+v", answer)
+			}
+			o := caddy.Operation(t, "the call", with("forgotten.")).Outcome
+			if o.HTTPStatus != http.StatusNotFound || o.Outcome != "upstream_error" && o.Outcome != "rpc_error" {
+				t.Errorf("the record does not say 404: %s", o.Line)
+			}
+			caddy.Stop(t)
+			harness.Operations(t, caddy.Records(t))
+			harness.VerifyClean(t, caddy.Log)
+		})
+	}
+}
+
+// REV-4.
+func TestHeadersThatContradictTheBodyAreRefused(t *testing.T) {
+	u := upstream.Start(t)
+	caddy := harness.StartCaddy(t, harness.Site{Upstream: u.Address, Handler: denyDelete})
+	cases := []struct {
+		name, header, value string   // "" takes the header off
+		both                []string // what the record tells
+	}{
+		{"another tool", "Mcp-Name", "echo", []string{"header_mismatch", "echo", "delete_file"}},
+		{"another method", "Mcp-Method", "tools/list", []string{"header_mismatch", "tools/list", "tools/call"}},
+		{"another revision", "MCP-Protocol-Version", legacy, []string{"header_mismatch", legacy, modern}},
+		{"no tool", "Mcp-Name", "", []string{"header_missing", "Mcp-Name", "delete_file"}},
+		{"no method", "Mcp-Method", "", []string{"header_missing", "Mcp-Method", "tools/call"}},
+		{"no revision", "MCP-Protocol-Version", "", []string{"header_missing", "Mcp-Protocol-Version", modern}},
+	}
+	for i, c := range cases {
+		for _, id := range []string{"7", `"7"`, "9007199254740993"} {
+			marker := fmt.Sprintf("mismatch-%d-%s.", i, strings.Trim(id, `"`)+map[bool]string{true: "s"}[id[0] == '"'])
+			body, header := modernCall(id, "delete_file", `{"path":"`+marker+`"}`)
+			request := caddy.NewRequest(t, body, header...)
+			if request.Header.Set(c.header, c.value); c.value == "" {
+				request.Header.Del(c.header)
+			}
+			answer := caddy.Do(t, request)
+			if answer.Status != http.StatusBadRequest || !strings.Contains(answer.Body, `"code":-32020`) || !strings.Contains(answer.Body, `"id":`+id+`,`) {
+				t.Errorf("%s: %d %s, want 400, code -32020 and id %s", c.name, answer.Status, answer.Body, id)
+			}
+			if u.Received(marker) {
+				t.Errorf("%s: it reached the server", c.name)
+			}
+			found := harness.Select(caddy.Records(t), with(marker))
+			if len(found) != 1 || found[0].Kind != "event" || found[0].Outcome != "denied" {
+				t.Errorf("%s: %d records: %v", c.name, len(found), found)
+				continue
+			}
+			for _, part := range c.both {
+				if !strings.Contains(found[0].Reason, part) {
+					t.Errorf("%s: the reason %q lacks %s", c.name, found[0].Reason, part)
+				}
+			}
+		}
+	}
+	caddy.Stop(t)
+	harness.VerifyClean(t, caddy.Log)
+}
+
+// REV-5: clients of both eras at one route.
+func TestBothErasShareARoute(t *testing.T) {
+	u := upstream.Start(t)
+	caddy := harness.StartCaddy(t, harness.Site{Upstream: u.Address})
+	for range 2 { // each after the other
+		session := caddy.Post(t, harness.Initialize).Header.Get("Mcp-Session-Id")
+		if session == "" {
+			t.Fatal("no session begins")
+		}
+		for _, header := range [][]string{
+			{"Mcp-Session-Id", session, "MCP-Protocol-Version", legacy},
+			{"Mcp-Session-Id", session}, // as revisions before 2025-06-18
+		} {
+			caddy.Post(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, header...)
+			if answer := caddy.Post(t, call("7", "echo", `{"m":"legacy"}`), header...); answer.Status != http.StatusOK {
+				t.Errorf("legacy: %+v", answer)
+			}
+			caddy.Do(t, get(t, caddy, header...))
+		}
+		caddy.Do(t, bare(t, caddy, http.MethodDelete, "Mcp-Session-Id", session, "MCP-Protocol-Version", legacy))
+
+		body, header := modernCall("7", "echo", `{"m":"modern"}`)
+		if answer := caddy.Post(t, body, header...); answer.Status != http.StatusOK || answer.Header.Get("Mcp-Session-Id") != "" {
+			t.Errorf("modern: %+v", answer)
+		}
+		for _, method := range []string{http.MethodGet, http.MethodDelete} {
+			answer := caddy.Do(t, bare(t, caddy, method, "MCP-Protocol-Version", modern))
+			if answer.Status != http.StatusMethodNotAllowed || answer.Header.Get("Allow") != "POST" {
+				t.Errorf("modern %s: %d %v, want the server's 405", method, answer.Status, answer.Header)
+			}
+		}
+	}
+	caddy.Stop(t)
+	eras := make(map[string]int)
+	for _, r := range traffic(caddy.Records(t)) {
+		eras[r.Revision]++
+		if era := map[bool]string{true: modern, false: legacy}[strings.Contains(r.Line, `"modern"`)]; r.Kind == "intent" && r.Revision != era {
+			t.Errorf("protocol_version %q, want %q: %s", r.Revision, era, r.Line)
+		}
+	}
+	// Twice: for legacy, initialize and two calls with their outcomes, two
+	// notifications, two GETs, one DELETE; for modern, a call and its outcome,
+	// a GET, a DELETE.
+	if len(eras) != 2 || eras[legacy] != 22 || eras[modern] != 8 {
+		t.Errorf("records by protocol version: %v", eras)
+	}
+	harness.VerifyClean(t, caddy.Log)
 }
