@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -169,7 +170,7 @@ func TestIdleStreamLives(t *testing.T) {
 	if long() {
 		idle = 90 * time.Second
 	}
-	progress, answer := asEvent(logMessage("before")), asEvent(result("7"))
+	progress, answer := asEvent(logMessage("before")), asEvent(result("ID"))
 	crlf := strings.ReplaceAll(answer, "\n", "\r\n")
 	cases := []struct {
 		name, option  string
@@ -188,72 +189,94 @@ func TestIdleStreamLives(t *testing.T) {
 		{name: "kept alive between the CR and LF of a blank line", option: "keepalive 2s", before: crlf[:len(crlf)-1], after: "\n" + progress},
 		{name: "kept alive under a content coding", option: "keepalive 2s", before: progress, after: answer, encoding: "gzip"},
 	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			u := upstream.Script(t, func(w http.ResponseWriter, r *http.Request, _ []byte) {
-				asStream(w)
-				w.Header().Set("X-Server", "as sent")
-				encoded := func(part string) string { return part }
-				if c.encoding == "gzip" {
-					w.Header().Set("Content-Encoding", "gzip")
-					var buf bytes.Buffer
-					z := gzip.NewWriter(&buf)
-					encoded = func(part string) string {
-						buf.Reset()
-						io.WriteString(z, part)
-						z.Flush()
-						if part == c.after {
-							z.Close()
-						}
-						return buf.String()
-					}
+	for i := range cases { // the answer carries the call's id
+		cases[i].before = strings.ReplaceAll(cases[i].before, "ID", strconv.Itoa(i))
+		cases[i].after = strings.ReplaceAll(cases[i].after, "ID", strconv.Itoa(i))
+	}
+	u := upstream.Script(t, func(w http.ResponseWriter, r *http.Request, body []byte) {
+		i, _ := strconv.Atoi(string(body[strings.Index(string(body), `"m":`)+4 : len(body)-3]))
+		c := cases[i]
+		asStream(w)
+		w.Header().Set("X-Server", "as sent")
+		encoded := func(part string) string { return part }
+		if c.encoding == "gzip" {
+			w.Header().Set("Content-Encoding", "gzip")
+			var buf bytes.Buffer
+			z := gzip.NewWriter(&buf)
+			encoded = func(part string) string {
+				buf.Reset()
+				io.WriteString(z, part)
+				z.Flush()
+				if part == c.after {
+					z.Close()
 				}
-				upstream.Push(w, encoded(c.before))
-				select {
-				case <-time.After(idle): // the silence is what is tested
-				case <-r.Context().Done():
+				return buf.String()
+			}
+		}
+		upstream.Push(w, encoded(c.before))
+		select {
+		case <-time.After(idle): // the silence is what is tested
+		case <-r.Context().Done():
+			return
+		}
+		upstream.Push(w, encoded(c.after))
+	})
+	caddies := make(map[string]*harness.Caddy)
+	for _, option := range []string{"", "keepalive 2s"} {
+		caddies[option] = harness.StartCaddy(t, harness.Site{Upstream: u.Address, Handler: option})
+	}
+	// All are silent at the same time.
+	type received struct {
+		*http.Response
+		body []byte
+		err  error
+	}
+	answers := make([]received, len(cases))
+	ctx, late := context.WithTimeout(t.Context(), idle+harness.Patience)
+	defer late()
+	var wg sync.WaitGroup
+	for i, c := range cases {
+		request := caddies[c.option].NewRequest(t, call(strconv.Itoa(i), "echo", fmt.Sprintf(`{"m":%d}`, i))).WithContext(ctx)
+		request.Header.Set("Accept-Encoding", "identity")
+		wg.Go(func() {
+			a := &answers[i]
+			if a.Response, a.err = http.DefaultClient.Do(request); a.err != nil {
+				return
+			}
+			defer a.Body.Close()
+			body := io.Reader(a.Body)
+			if c.encoding == "gzip" {
+				if body, a.err = gzip.NewReader(body); a.err != nil {
 					return
 				}
-				upstream.Push(w, encoded(c.after))
-			})
-			caddy := harness.StartCaddy(t, harness.Site{Upstream: u.Address, Handler: c.option})
-			request := caddy.NewRequest(t, call("7", "echo", `{}`))
-			request.Header.Set("Accept-Encoding", "identity")
-			resp, err := http.DefaultClient.Do(request)
-			if err != nil {
-				t.Fatal(err)
 			}
-			defer resp.Body.Close()
-			body := io.Reader(resp.Body)
-			if c.encoding == "gzip" {
-				if body, err = gzip.NewReader(body); err != nil {
-					t.Fatal(err)
-				}
+			a.body, a.err = io.ReadAll(body)
+		})
+	}
+	wg.Wait()
+	for i, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			a := answers[i]
+			if a.err != nil {
+				t.Fatalf("the stream breaks off: %v", a.err)
 			}
-			got, err := io.ReadAll(body)
-			if err != nil {
-				t.Errorf("the stream breaks off: %v", err)
+			got, want := string(a.body), c.before+c.after
+			if c.option == "" && got != want {
+				t.Errorf("the server's bytes alone: %q, want %q", got, want)
 			}
-			want := c.before + c.after
-			if c.option == "" {
-				if string(got) != want {
-					t.Errorf("the server's bytes alone: %q, want %q", got, want)
-				}
-			} else {
-				comments := strings.Count("\n"+string(got), "\n:")
-				if strings.Join(dispatched(string(got)), "|") != strings.Join(dispatched(want), "|") {
-					t.Errorf("read as %q, written %q: %q", dispatched(string(got)), dispatched(want), got)
-				}
-				if strings.Contains(string(got), "ping") || c.keptAlive && comments == 0 {
-					t.Errorf("%d comments: %q", comments, got)
-				}
+			if strings.Join(dispatched(got), "|") != strings.Join(dispatched(want), "|") {
+				t.Errorf("read as %q, written %q: %q", dispatched(got), dispatched(want), got)
 			}
-			if h := resp.Header; resp.ContentLength >= 0 || h.Get("Content-Length") != "" || h.Get("X-Server") != "as sent" ||
+			comments := strings.Count("\n"+got, "\n:")
+			if strings.Contains(got, "ping") || c.keptAlive && comments == 0 {
+				t.Errorf("%d comments: %q", comments, got)
+			}
+			if h := a.Header; a.ContentLength >= 0 || h.Get("Content-Length") != "" || h.Get("X-Server") != "as sent" ||
 				h.Get("Content-Type") != "text/event-stream" || h.Get("Cache-Control") != "no-cache" {
 				t.Errorf("headers %v", h)
 			}
-			if o := caddy.Operation(t, "the call", func(r harness.Record) bool { return r.Tool == "echo" }); o.Outcome.Outcome != "success" {
+			o := caddies[c.option].Operation(t, "the call", func(r harness.Record) bool { return r.RequestID != nil && *r.RequestID == strconv.Itoa(i) })
+			if o.Outcome.Outcome != "success" {
 				t.Errorf("outcome %q: %s", o.Outcome.Outcome, o.Outcome.Line)
 			}
 		})
