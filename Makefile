@@ -23,7 +23,7 @@ BUILD_TIME ?= $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ -
 STAMP := -X $(MODULE)/verify/cli.version=$(VERSION) -X $(MODULE)/verify/cli.commit=$(COMMIT) -X $(MODULE)/verify/cli.buildTime=$(BUILD_TIME)
 
 PREFIX ?= /usr/local
-FUZZTIME ?= 20s
+FUZZTIME ?= 60s
 
 .PHONY: help
 help: ## list the targets
@@ -79,13 +79,13 @@ lint: ## run golangci-lint
 
 # Only packages that do not import Caddy: instrumenting all of Caddy takes minutes.
 .PHONY: fuzz
-fuzz: ## run every fuzz target for FUZZTIME (default 20s) each
+fuzz: ## run every fuzz target for FUZZTIME (default 60s) each
 	@for package in $$(go list -tags $(TAGS) ./...); do \
 		if go list -tags $(TAGS) -test -deps "$$package" | grep '^github.com/caddyserver/caddy' >/dev/null; then continue; fi; \
 		targets="$$(go test -tags $(TAGS) -list '^Fuzz' "$$package" | grep '^Fuzz' || true)"; \
 		for target in $$targets; do \
 			echo "== $$package $$target"; \
-			go test -tags $(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package"; \
+			go test -tags $(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x "$$package"; \
 		done; \
 	done
 

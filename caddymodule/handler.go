@@ -91,7 +91,7 @@ type Handler struct {
 	Refusals int `json:"refusals,omitempty"`
 
 	// How long an MCP session that is idle is remembered: who opened it, and
-	// the protocol version it negotiated. Default: 1h; from 1s to 30d.
+	// the protocol version it negotiated. Default: 1h; from 1s to 720h.
 	SessionTTL caddy.Duration `json:"session_ttl,omitempty"`
 
 	// Sends a comment on a stream of events that was silent for this long, so
