@@ -27,7 +27,7 @@ FUZZTIME ?= 60s
 
 .PHONY: help
 help: ## list the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build bin/caddy, bin/mcp-audit, bin/mcp-audit-shim and bin/notes-server
@@ -64,6 +64,10 @@ test: check build node_modules ## everything: check, the examples and the black-
 	cd examples && go vet ./... && go test ./...
 	cd tests && go vet ./... && MCP_AUDIT_BIN='$(CURDIR)/bin' go test -timeout 20m ./...
 
+.PHONY: conformance
+conformance: build ## run the public MCP conformance suite, direct and through the product
+	MCP_AUDIT_BIN='$(CURDIR)/bin' tests/conformance/run.sh
+
 .PHONY: node_modules
 node_modules: tests/npm/node_modules/.package-lock.json
 
@@ -99,4 +103,4 @@ demo: build ## show the product: audited calls over HTTP and stdio, the records,
 
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf bin dist tests/npm/node_modules
+	rm -rf bin dist tests/npm/node_modules tests/conformance/npm/node_modules tests/conformance/.work

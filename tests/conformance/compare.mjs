@@ -1,9 +1,9 @@
 #!/usr/bin/env node
-// compare.mjs SERVER REVISION DIRECT OTHER [--baseline FILE] [--list FILE]
+// compare.mjs SERVER REVISION DIRECT OTHER [--only REGEXP] [--baseline FILE] [--list FILE]
 // Compares two result directories of the suite check by check: scenario, check
 // id, its occurrence and its status, be it SUCCESS, FAILURE, WARNING or SKIPPED.
 //
-// --baseline names the totals that DIRECT must have: otherwise two equally broken
+// --only names the scenarios to look at. --baseline names the totals that DIRECT must have: otherwise two equally broken
 // runs would compare as equal. --list names the differences that a documented
 // rule demands; each of them must occur, and no other.
 //
@@ -24,7 +24,7 @@ function* resultFiles(dir) {
 }
 
 /** The checks of a run: "scenario<TAB>check" or "scenario<TAB>check#n" to status. */
-function load(dir) {
+function load(dir, only) {
   const checks = new Map();
   const scenarios = new Set();
   for (const file of resultFiles(dir)) {
@@ -33,6 +33,7 @@ function load(dir) {
       .relative(dir, path.dirname(file))
       .replace(/-\d{4}-\d\d-\d\dT[^/]*$/, '')
       .replace(/^server-/, '');
+    if (!only.test(scenario)) continue;
     scenarios.add(scenario);
     const seen = new Map();
     for (const check of JSON.parse(fs.readFileSync(file, 'utf8'))) {
@@ -57,11 +58,12 @@ function rows(file, server, revision) {
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
-  options: { baseline: { type: 'string' }, list: { type: 'string' } },
+  options: { only: { type: 'string', default: '' }, baseline: { type: 'string' }, list: { type: 'string' } },
 });
 const [server, revision, directDir, otherDir] = positionals;
-const direct = load(directDir);
-const other = load(otherDir);
+const only = new RegExp(options.only);
+const direct = load(directDir, only);
+const other = load(otherDir, only);
 let status = 0;
 
 if (options.baseline) {

@@ -15,7 +15,8 @@
 #
 #   MCP_AUDIT_BIN         folder of caddy, mcp-audit and mcp-audit-shim (bin)
 #   CONFORMANCE_PORT      first of the 60 ports that are used (23800)
-#   CONFORMANCE_REVISIONS the revisions to run, for instance "2025-11-25"
+#   CONFORMANCE_REVISIONS the revisions of observe and enforce, such as "2025-11-25"
+#   CONFORMANCE_SERVERS   their servers, such as "stateful fixture"
 #   CONFORMANCE_NO_CLIENT 1 leaves the client part out where there are no
 #                         network namespaces; otherwise their absence is an error
 set -uo pipefail
@@ -28,6 +29,7 @@ suite=$here/npm/node_modules/@modelcontextprotocol/conformance
 everything=$here/npm/node_modules/@modelcontextprotocol/server-everything/dist/index.js
 bound=$tests/npm/loopback.cjs # makes what would listen everywhere listen on 127.0.0.1
 revisions=${CONFORMANCE_REVISIONS:-2025-03-26 2025-06-18 2025-11-25 2026-07-28 req:2025-11-25 req:2026-07-28}
+upstreams=${CONFORMANCE_SERVERS:-stateful stateless everything fixture}
 parts=("$@")
 [[ ${#parts[@]} -gt 0 ]] || parts=(observe enforce client stdio faults)
 failed=()
@@ -90,23 +92,20 @@ halt_all() {
 
 # --- running and comparing
 
-# run_suite DIR URL REVISION [SCENARIO...]: server scenarios; without SCENARIO
-# all of the revision, or of its requirement set where it is written req:REVISION.
-# The suite's exit status tells of failed checks; that it ran is told by its
-# results, which compare.mjs counts.
+# run_suite DIR URL REVISION [SCENARIO]: the server scenarios of a revision, or of
+# its requirement set where it is written req:REVISION, or one of them. The suite's
+# exit status tells of failed checks; that it ran is told by its results, which
+# compare.mjs counts.
 run_suite() {
-	local dir=$1 url=$2 revision=$3
-	shift 3
+	local dir=$1 url=$2 revision=$3 which
+	case $3,${4:-} in
+	*,?*) which=(--scenario "$4" --spec-version "${revision#req:}" --force) ;;
+	req:*) which=(--requirements "${revision#req:}") ;;
+	*) which=(--suite all --spec-version "$revision") ;;
+	esac
 	rm -rf "$dir"
 	mkdir -p "$dir"
-	local command=(node "$suite/dist/index.js" server --url "$url" --timeout "$timeout" -o "$dir")
-	if [[ $# -gt 0 ]]; then
-		printf '%s\n' "$@" | xargs -P 3 -I '{}' "${command[@]}" --spec-version "${revision#req:}" --force --scenario '{}'
-	elif [[ $revision = req:* ]]; then
-		"${command[@]}" --requirements "${revision#req:}"
-	else
-		"${command[@]}" --suite all --spec-version "$revision"
-	fi >"$dir/console.log" 2>&1 9>&-
+	node "$suite/dist/index.js" server --url "$url" "${which[@]}" --timeout "$timeout" -o "$dir" >"$dir/console.log" 2>&1 9>&-
 	return 0
 }
 
@@ -129,25 +128,14 @@ declare -A paths=([stateful]=/ [stateless]=/ [everything]=/mcp [fixture]=/mcp)
 declare -A ports=([stateful]=$((port + 1)) [stateless]=$((port + 2)) [everything]=$((port + 3)) [fixture]=$((port + 4)))
 declare -A have_direct=()
 
-# scenarios SERVER: those to run, where it is not all of a revision
-scenarios() {
-	[[ $1 = fixture ]] || return 0
-	case $2 in
-	2025-11-25) echo server-sse-polling ;;
-	req:2026-07-28)
-		echo tasks-lifecycle tasks-capability-negotiation tasks-wire-fields tasks-request-state-removal tasks-mrtr-input \
-			tasks-request-headers tasks-dispatch-and-envelope tasks-required-task-error tasks-mrtr-composition \
-			tasks-status-notifications
-		;;
-	esac
-}
+# What the fixture is for; it has nothing of the rest.
+only_fixture='^(server-sse-polling|tasks-.*)$'
 
 # direct SERVER REVISION: the results of the server itself, once a run
 direct() {
 	direct_dir=$work/results/direct/$1/${2/:/-}
 	[[ -z ${have_direct[$1 $2]:-} ]] || return 0
-	# shellcheck disable=SC2046 # names of scenarios
-	run_suite "$direct_dir" "http://localhost:${ports[$1]}${paths[$1]}" "$2" $(scenarios "$1" "$2")
+	run_suite "$direct_dir" "http://localhost:${ports[$1]}${paths[$1]}" "$2"
 	have_direct[$1 $2]=1
 }
 
@@ -178,17 +166,20 @@ start_caddy() {
 
 # servers PORT OPTION [LIST]: the server scenarios, direct and behind the product
 servers() {
-	local server revision dir
+	local server revision dir options
 	start_servers
 	CONFORMANCE_OPTION=$2 start_caddy "$part" "$1" "$here/Caddyfile"
 	for revision in $revisions; do
-		for server in stateful stateless everything fixture; do
-			[[ $server != fixture || -n $(scenarios fixture "$revision") ]] || continue
-			direct $server "$revision"
+		for server in $upstreams; do
+			options=(${3:+--list "$3"})
+			if [[ $server = fixture ]]; then
+				[[ $revision = 2025-11-25 || $revision = req:2026-07-28 ]] || continue
+				options+=(--only "$only_fixture")
+			fi
+			direct "$server" "$revision"
 			dir=$work/results/$part/$server/${revision/:/-}
-			# shellcheck disable=SC2046 # names of scenarios
-			run_suite "$dir" "http://localhost:$(($1 + ${ports[$server]} - port))${paths[$server]}" "$revision" $(scenarios $server "$revision")
-			compare $server "$revision" "$direct_dir" "$dir" ${3:+--list "$3"}
+			run_suite "$dir" "http://localhost:$(($1 + ${ports[$server]} - port))${paths[$server]}" "$revision"
+			compare "$server" "$revision" "$direct_dir" "$dir" "${options[@]}"
 		done
 	done
 	halt "caddy-$part"
@@ -204,8 +195,8 @@ part_enforce() { servers $((port + 20)) '' "$here/enforced.tsv"; }
 client_suite() {
 	rm -rf "$1"
 	mkdir -p "$1"
-	"${namespace[@]}" "$work/bin/loopback" \
-		node "$suite/dist/index.js" client --command "$3" --requirements "$2" --timeout 60000 -o "$1" >"$1/console.log" 2>&1 9>&-
+	"${namespace[@]}" "$work/bin/behind" -loopback \
+		node "$suite/dist/index.js" client --command "$3" --requirements "$2" --timeout 300000 -o "$1" >"$1/console.log" 2>&1 9>&-
 	return 0
 }
 
@@ -221,7 +212,8 @@ part_client() {
 		fi
 	fi
 	rm -rf "$work/caddy/client"
-	export CONFORMANCE_WORK=$work CONFORMANCE_CADDY=$bin/caddy CONFORMANCE_OPTION CONFORMANCE_LOGS
+	touch "$work"/run/turn-{1,2,3}
+	export CONFORMANCE_TURNS=$work/run CONFORMANCE_CADDY=$bin/caddy CONFORMANCE_OPTION CONFORMANCE_LOGS
 	for revision in 2025-11-25 2026-07-28; do
 		client_suite "$work/results/direct/client/$revision" $revision "$work/bin/everything-client"
 		for mode in observe enforce; do
@@ -230,7 +222,7 @@ part_client() {
 			CONFORMANCE_LOGS=$work/caddy/client/$mode-$revision
 			dir=$work/results/client-$mode/$revision
 			mkdir -p "$CONFORMANCE_LOGS"
-			client_suite "$dir" $revision "$here/client.sh $work/bin/everything-client"
+			client_suite "$dir" $revision "$work/bin/behind $work/bin/everything-client"
 			compare client $revision "$work/results/direct/client/$revision" "$dir"
 			verify "$CONFORMANCE_LOGS"/*/audit.jsonl
 		done
@@ -280,9 +272,9 @@ part_faults() {
 	timeout=8000
 	for n in "${!names[@]}"; do
 		read -r fault server revision scenario <<<"${names[n]}"
-		run_suite "$folder/$n/direct" "http://localhost:${ports[$server]}${paths[$server]}" "$revision" "$scenario"
-		run_suite "$folder/$n/faulty" "http://localhost:$((at + n + 1))${paths[$server]}" "$revision" "$scenario"
-		node "$here/compare.mjs" "$server" "$revision" "$folder/$n/direct" "$folder/$n/faulty" >"$work/run/fault.txt"
+		direct "$server" "$revision"
+		run_suite "$folder/$n" "http://localhost:$((at + n + 1))${paths[$server]}" "$revision" "$scenario"
+		node "$here/compare.mjs" "$server" "$revision" "$direct_dir" "$folder/$n" --only "^$scenario\$" >"$work/run/fault.txt"
 		case $? in
 		1) echo "  $fault: noticed by $server $revision $scenario" ;;
 		*)
@@ -319,7 +311,7 @@ fi
 [[ -x $node_bin/node ]] || die "no Node.js for $(uname -m) in npm/package.json"
 PATH=$node_bin:$PATH
 sdk=github.com/modelcontextprotocol/go-sdk/conformance
-(cd "$tests" && go build -o "$work/bin/" $sdk/everything-server $sdk/everything-client ./cmd/fixture ./conformance/loopback) 9>&- ||
+(cd "$tests" && go build -o "$work/bin/" $sdk/everything-server $sdk/everything-client ./cmd/fixture ./conformance/behind) 9>&- ||
 	die 'the servers and clients do not build'
 
 timeout=30000
