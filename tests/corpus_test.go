@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caddy-mcp-audit/mcp-audit/tests/harness"
 	"github.com/caddy-mcp-audit/mcp-audit/tests/upstream"
@@ -381,7 +383,7 @@ func TestStreamsPassByteByByteAsTheyAreWritten(t *testing.T) {
 	caddy := harness.StartCaddy(t, harness.Site{Upstream: u.Address})
 	for _, e := range exchanges {
 		t.Run(e.name, func(t *testing.T) {
-			ctx, late := context.WithTimeout(t.Context(), harness.Patience)
+			ctx, late := context.WithTimeout(t.Context(), 10*time.Second)
 			defer late()
 			resp, err := http.DefaultClient.Do(caddy.NewRequest(t, call(e.id, "echo", `{}`)).WithContext(ctx))
 			if err != nil {
@@ -400,7 +402,7 @@ func TestStreamsPassByteByByteAsTheyAreWritten(t *testing.T) {
 					}
 				}
 			}
-			if err != io.EOF || string(got) != e.stream {
+			if !errors.Is(err, io.EOF) || string(got) != e.stream {
 				t.Errorf("%v\nwritten  %.600q\nreceived %.600q", err, e.stream, got)
 			}
 			if resp.Header.Get("Content-Type") != "text/event-stream" || resp.ContentLength >= 0 {

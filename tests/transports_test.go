@@ -104,8 +104,15 @@ func (w way) request(t *testing.T, body string, header ...string) *http.Request 
 	return patient(t, r)
 }
 
+// arriving is an answer as it arrives.
+type arriving struct {
+	*bufio.Reader
+	status int
+	zipped bool
+}
+
 // do sends a request and checks that it took this way.
-func (w way) do(t *testing.T, r *http.Request) *http.Response {
+func (w way) do(t *testing.T, r *http.Request) arriving {
 	t.Helper()
 	resp, err := w.client.Do(r)
 	if err != nil {
@@ -115,7 +122,7 @@ func (w way) do(t *testing.T, r *http.Request) *http.Response {
 	if resp.ProtoMajor != w.proto {
 		t.Errorf("%s: the answer is of %s", w.name, resp.Proto)
 	}
-	return resp
+	return arriving{bufio.NewReader(resp.Body), resp.StatusCode, resp.Uncompressed}
 }
 
 func TestHostileMessagesPassOverEveryVersionOfHTTP(t *testing.T) {
@@ -150,11 +157,11 @@ func TestHostileMessagesPassOverEveryVersionOfHTTP(t *testing.T) {
 	for _, e := range exchanges {
 		way := w.all[e.way]
 		resp := way.do(t, way.request(t, e.request))
-		got, err := io.ReadAll(resp.Body)
-		if err != nil || resp.StatusCode != http.StatusOK || string(got) != e.body {
-			t.Errorf("%s, %s: %d %v\nanswered %.300q\nreceived %.300q", way.name, e.name, resp.StatusCode, err, e.body, got)
+		got, err := io.ReadAll(resp)
+		if err != nil || resp.status != http.StatusOK || string(got) != e.body {
+			t.Errorf("%s, %s: %d %v\nanswered %.300q\nreceived %.300q", way.name, e.name, resp.status, err, e.body, got)
 		}
-		if way.zipped && resp.Uncompressed {
+		if way.zipped && resp.zipped {
 			zipped++
 		}
 	}
@@ -183,8 +190,7 @@ func TestStreamsPassEventByEventOverEveryVersionOfHTTP(t *testing.T) {
 	w := startWays(t, u, 10*time.Second)
 	for _, way := range w.all {
 		t.Run(way.name, func(t *testing.T) {
-			resp := way.do(t, way.request(t, call("7", "echo", `{}`)))
-			stream := bufio.NewReader(resp.Body)
+			stream := way.do(t, way.request(t, call("7", "echo", `{}`))).Reader
 			for i := range events {
 				if got := event(t, stream); got != logMessage(strconv.Itoa(i)) {
 					t.Errorf("event %d is %s", i, got)
@@ -219,8 +225,7 @@ func TestClosedStreamTakesTheCallBackOverEveryVersionOfHTTP(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
 			body, header := modernCall("7", "echo", `{"m":"`+way.name+`."}`)
-			resp := way.do(t, way.request(t, body, header...).WithContext(ctx))
-			event(t, bufio.NewReader(resp.Body))
+			event(t, way.do(t, way.request(t, body, header...).WithContext(ctx)).Reader)
 			leave()
 			select {
 			case <-gone:
@@ -260,7 +265,7 @@ func TestReloadLeavesStreamsOfEveryVersionOfHTTP(t *testing.T) {
 			w := startWays(t, u, c.grace)
 			streams := make([]*bufio.Reader, len(w.all))
 			for i, way := range w.all {
-				streams[i] = bufio.NewReader(way.do(t, way.request(t, call("7", "echo", `{"m":"`+way.name+`."}`))).Body)
+				streams[i] = way.do(t, way.request(t, call("7", "echo", `{"m":"`+way.name+`."}`))).Reader
 				if got := event(t, streams[i]); got != logMessage("before") {
 					t.Errorf("%s: the first event is %s", way.name, got)
 				}
@@ -269,8 +274,7 @@ func TestReloadLeavesStreamsOfEveryVersionOfHTTP(t *testing.T) {
 				t.Fatalf("reload: %s", refusal)
 			}
 			for _, way := range w.all {
-				resp := way.do(t, way.request(t, call("8", "delete_file", `{}`)))
-				answer, err := io.ReadAll(resp.Body)
+				answer, err := io.ReadAll(way.do(t, way.request(t, call("8", "delete_file", `{}`))))
 				if err != nil || !strings.Contains(string(answer), "-32030") {
 					t.Errorf("%s: a new request is answered by %s, %v", way.name, answer, err)
 				}
@@ -343,7 +347,7 @@ func TestBodiesOfUnknownLengthArriveWhole(t *testing.T) {
 				}
 				write.Close()
 			}()
-			answer, err := io.ReadAll(way.do(t, request).Body)
+			answer, err := io.ReadAll(way.do(t, request))
 			if err != nil || string(answer) != result("7") {
 				t.Errorf("answered by %q, %v", answer, err)
 			}
