@@ -355,6 +355,7 @@ func (x *exchange) finish(panicked any, err error) {
 			o.end(auditlog.Outcome{Result: auditlog.Timeout, Reason: "the stream ended before the answer"})
 		}
 	}
+	x.endStream(x.clientGone(panicked != nil || err != nil))
 	x.endSession(x.tee.status)
 }
 

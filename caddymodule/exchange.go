@@ -42,9 +42,11 @@ type exchange struct {
 	revision  string
 	stateless bool // of revision 2026-07-28, which has no sessions
 	resumed   bool // a stream that goes on after the event it names
-	principal *auditlog.Principal
-	clientID  string
-	anomaly   []string
+	// carriesAnswers: the stream is that of an HTTP+SSE session.
+	carriesAnswers bool
+	principal      *auditlog.Principal
+	clientID       string
+	anomaly        []string
 
 	pending []*operation // requests of the client in this exchange
 	asked   []*operation // requests of the server in this exchange

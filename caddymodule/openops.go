@@ -130,10 +130,13 @@ func (t *openOps) remove(o *operation) {
 	}
 }
 
-// endSession closes the operations of a session that was ended.
-func (t *openOps) endSession(scope string) {
+// sessionEnded is how the calls of a session end with it.
+var sessionEnded = auditlog.Outcome{Result: auditlog.Cancelled, Reason: "session ended"}
+
+// endScope closes the operations of a session that is over.
+func (t *openOps) endScope(scope string, out auditlog.Outcome) {
 	for _, o := range t.list(func(o *operation) bool { return o.key.scope == scope }) {
-		o.end(auditlog.Outcome{Result: auditlog.Cancelled, Reason: "session ended"})
+		o.end(out)
 	}
 }
 

@@ -54,7 +54,7 @@ func acquire(path string) *lease {
 	v, _, _ := logs.LoadOrNew(path, func() (caddy.Destructor, error) {
 		s := &sharedLog{path: path}
 		s.refusals.flush = s.recordJoined
-		s.sessions.ended = func(key sessionKey) { s.open.endSession(scopeOf(key)) }
+		s.sessions.ended = func(key sessionKey) { s.open.endScope(scopeOf(key), sessionEnded) }
 		return s, nil
 	})
 	return &lease{sharedLog: v.(*sharedLog)}

@@ -103,7 +103,7 @@ func (x *exchange) adopt(id string) {
 	if s != nil && s.owner != owner {
 		x.lease.sessions.leave(s)
 		x.lease.sessions.drop(key)
-		x.lease.open.endSession(scopeOf(key))
+		x.lease.open.endScope(scopeOf(key), sessionEnded)
 		s = x.lease.sessions.learn(key, owner, time.Duration(x.h.SessionTTL))
 	}
 	x.leaveSession()
@@ -133,9 +133,23 @@ func (x *exchange) endSession(status int) {
 	}
 	deleted := x.r.Method == http.MethodDelete && status >= 200 && status <= 299
 	if deleted || status == http.StatusNotFound {
-		x.lease.open.endSession(scopeOf(x.entered.key))
+		x.lease.open.endScope(scopeOf(x.entered.key), sessionEnded)
 		x.lease.sessions.drop(x.entered.key)
 	}
+}
+
+// endStream ends the session of the HTTP+SSE transport with its stream: no
+// answer can come any more.
+func (x *exchange) endStream(clientGone bool) {
+	if !x.carriesAnswers || x.entered == nil {
+		return
+	}
+	out := auditlog.Outcome{Result: auditlog.UpstreamError, Reason: "the server ended the stream before the answer"}
+	if clientGone {
+		out = auditlog.Outcome{Result: auditlog.ClientDisconnect, Reason: "the client closed the stream before the answer"}
+	}
+	x.lease.open.endScope(scopeOf(x.entered.key), out)
+	x.lease.sessions.drop(x.entered.key)
 }
 
 // endpoint reads the address that the HTTP+SSE transport tells its client to
@@ -163,6 +177,7 @@ func (x *exchange) endpoint(t *tee, address string) error {
 	x.session = id
 	x.adopt(id)
 	if x.entered != nil {
+		x.carriesAnswers = true
 		x.lease.sessions.setStream(x.entered, t)
 	}
 	return nil

@@ -192,14 +192,16 @@ func (t *sessionTable) stream(s *session) *tee {
 // replayed notes an event of a session's stream and reports whether the same
 // one, by id and content, was noted before.
 func (t *sessionTable) replayed(s *session, id string, data []byte) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	// The seed was made before the session was.
 	var h maphash.Hash
 	h.SetSeed(t.seed)
 	_, _ = h.WriteString(id)
 	_ = h.WriteByte(0)
 	_, _ = h.Write(data)
-	return s.replays.note(h.Sum64())
+	sum := h.Sum64()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return s.replays.note(sum)
 }
 
 // stop forgets everything.

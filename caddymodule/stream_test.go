@@ -138,7 +138,6 @@ func TestForeignEndpointIsReportedAndBlocked(t *testing.T) {
 }
 
 func TestDenialReachesTheStreamOfTheOldTransport(t *testing.T) {
-	stop := make(chan struct{})
 	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			w.WriteHeader(http.StatusAccepted)
@@ -147,9 +146,8 @@ func TestDenialReachesTheStreamOfTheOldTransport(t *testing.T) {
 		sse(w)
 		fmt.Fprint(w, "event: endpoint\ndata: /mcp?sessionId=abc\n\n")
 		_ = http.NewResponseController(w).Flush()
-		<-stop
+		<-r.Context().Done()
 	})
-	defer close(stop)
 	r := start(t, up, denyDelete, "")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -175,6 +173,8 @@ func TestDenialReachesTheStreamOfTheOldTransport(t *testing.T) {
 	if got := up.received(); len(got) != 1 {
 		t.Errorf("the server received %q", got)
 	}
+	cancel()
+	r.verify()
 }
 
 func TestEncodedStreamIsReadInStep(t *testing.T) {
@@ -398,4 +398,38 @@ func TestOnlyWhatMayBeRepeatedIsRetriedAsOneOperation(t *testing.T) {
 			t.Errorf("record %v", got)
 		}
 	}
+}
+
+func TestCallOfTheOldTransportEndsWithItsStream(t *testing.T) {
+	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		sse(w)
+		fmt.Fprint(w, "event: endpoint\ndata: /mcp?session_id=abc\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	r := start(t, up, "", "")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stream := r.send(ctx, http.MethodGet, "")
+	defer stream.Body.Close()
+	nextEvent(t, newReader(stream.Body))
+	req := r.request(ctx, http.MethodPost, echoCall, nil)
+	req.URL.RawQuery = "session_id=abc"
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if got := r.await(2); got[1].str("kind") != "intent" {
+		t.Fatalf("records:\n%s", show(got))
+	}
+	cancel()
+	if got := outcomeOf(t, r.await(3), "tools/call"); got.str("outcome") != "client_disconnect" {
+		t.Errorf("record %v", got)
+	}
+	r.verify()
 }

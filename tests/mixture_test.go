@@ -266,7 +266,7 @@ func TestMixtureOfEverythingIsRecordedExactly(t *testing.T) {
 	t.Cleanup(server.Close)
 	caddy := harness.StartCaddy(t, harness.Site{
 		Upstream: strings.TrimPrefix(server.URL, "http://"),
-		Handler: "refusals off\nmax_body 64KiB\npolicy {\nrule KEEP deny {\nmethod tools/call\ntool delete_file\n}\n}",
+		Handler:  "refusals off\nmax_body 64KiB\npolicy {\nrule KEEP deny {\nmethod tools/call\ntool delete_file\n}\n}",
 		// Connections that are kept would hide ones that leak.
 		Proxy: "transport http {\nkeepalive off\n}",
 	})

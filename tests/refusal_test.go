@@ -24,7 +24,7 @@ policy {
 	}
 }`
 
-// PLC-1 and the bad input of the strict scan.
+// PLC-1, the bad input of the strict scan, and a batch where there are none.
 func TestAmbiguousMessagesNeverReachTheServerAndAreRecordedOnce(t *testing.T) {
 	u := upstream.Start(t)
 	caddy := harness.StartCaddy(t, harness.Site{Upstream: u.Address, Handler: denyDelete})
@@ -64,7 +64,7 @@ func TestAmbiguousMessagesNeverReachTheServerAndAreRecordedOnce(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			reached, recorded := u.Count(), len(traffic(caddy.Records(t)))
-			answer := caddy.Post(t, c.body)
+			answer := caddy.Post(t, c.body, "MCP-Protocol-Version", "2025-06-18")
 			if answer.Status != http.StatusBadRequest || !strings.Contains(answer.Body, fmt.Sprintf(`"code":%d`, c.code)) {
 				t.Errorf("answer %d %s, want 400 and code %d", answer.Status, answer.Body, c.code)
 			}
