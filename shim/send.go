@@ -47,6 +47,13 @@ func (f *Front) setHeaders(h http.Header, msg *message) {
 	h.Set("Accept", "application/json, text/event-stream")
 	h.Set(bridge.SeqHeader, strconv.FormatUint(msg.seq, 10))
 	if !msg.scanned {
+		// A batch, or a line that is refused: it belongs to what was agreed.
+		switch version := f.lastVersion(); {
+		case mcp.Modern(version):
+			setPlain(h, "Mcp-Protocol-Version", version)
+		case version != "":
+			f.setSession(h)
+		}
 		return
 	}
 	method := msg.method()

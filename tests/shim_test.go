@@ -148,6 +148,48 @@ func TestShimRefusesWhatCouldBeReadInTwoWays(t *testing.T) {
 	}
 }
 
+// A batch is one only in the revision that was agreed on.
+func TestShimCarriesABatchWhereThereAreBatches(t *testing.T) {
+	const batch = `[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"m":"one"}}},{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"m":"two"}}}]`
+	for _, c := range []struct {
+		revision, answer string
+		outcomes         map[string]int
+	}{
+		{"2025-03-26", `[{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"one"}]}},{"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":"two"}]}}]`,
+			map[string]int{"success": 2}},
+		{"2025-11-25", `"code":-32600`, map[string]int{"denied": 2}},
+	} {
+		for _, s := range setUps() {
+			t.Run(c.revision+", "+s.name, func(t *testing.T) {
+				dir := harness.TempDir(t)
+				shim, log := s.start(t, dir, mock(t, dir))
+				shim.Call(t, `{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":"`+c.revision+`","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
+				shim.Send(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+				if answer := shim.Call(t, batch); !strings.Contains(answer, c.answer) {
+					t.Errorf("answer %s", answer)
+				}
+				shim.In.Close()
+				shim.Exit(t)
+				reached := strings.Contains(string(read(t, recordOf(dir))), batch+"\n")
+				if allowed := c.outcomes["success"] > 0; reached != allowed {
+					t.Errorf("the child received it: %v", reached)
+				}
+				path := log()
+				outcomes := make(map[string]int)
+				for _, r := range harness.ReadLog(t, path) {
+					if r.Tool == "echo" && r.Outcome != "" {
+						outcomes[r.Outcome]++
+					}
+				}
+				if fmt.Sprint(outcomes) != fmt.Sprint(c.outcomes) {
+					t.Errorf("outcomes %v, want %v", outcomes, c.outcomes)
+				}
+				harness.VerifyClean(t, path)
+			})
+		}
+	}
+}
+
 func TestEveryLineBeforeTheChildEndsIsDelivered(t *testing.T) {
 	for _, s := range setUps() {
 		t.Run(s.name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -28,7 +29,9 @@ func (s *Server) Stdio(in io.Reader, out io.Writer, record io.Writer) error {
 		if _, failed := record.Write(line); failed != nil {
 			return failed
 		}
-		if m, ok := read(bytes.TrimSpace(line)); ok && m.ID != nil && m.Method != "" {
+		if batch := s.batch(line); batch != nil {
+			write(batch)
+		} else if m, ok := read(bytes.TrimSpace(line)); ok && m.ID != nil && m.Method != "" {
 			switch m.Tool {
 			case "burst":
 				s.burst(out, m)
@@ -51,6 +54,21 @@ func (s *Server) Stdio(in io.Reader, out io.Writer, record io.Writer) error {
 			return nil //nolint:nilerr // the client's end is an orderly one, however it comes
 		}
 	}
+}
+
+// batch answers an array of messages with an array; nil for any other line.
+func (s *Server) batch(line []byte) []byte {
+	var elements []json.RawMessage
+	if json.Unmarshal(line, &elements) != nil {
+		return nil
+	}
+	var answers [][]byte
+	for _, element := range elements {
+		if m, ok := read(element); ok && m.ID != nil && m.Method != "" {
+			answers = append(answers, answer(m.ID, s.result(context.Background(), m)))
+		}
+	}
+	return append(append([]byte("["), bytes.Join(answers, []byte(","))...), ']')
 }
 
 // burst is what a server does that prints much and ends at once.

@@ -15,10 +15,11 @@ import (
 
 // Message is a request as this server reads it.
 type Message struct {
-	ID     json.RawMessage
-	Method string
-	Tool   string
-	Args   map[string]json.RawMessage
+	ID      json.RawMessage
+	Method  string
+	Tool    string
+	Version string // that initialize offers
+	Args    map[string]json.RawMessage
 }
 
 // read finds a message anywhere in the bytes, as leniently as it can.
@@ -31,7 +32,7 @@ func read(body []byte) (Message, bool) {
 	m := Message{ID: top["id"], Method: text(top["method"])}
 	var params map[string]json.RawMessage
 	_ = json.Unmarshal(top["params"], &params)
-	m.Tool = text(params["name"])
+	m.Tool, m.Version = text(params["name"]), text(params["protocolVersion"])
 	_ = json.Unmarshal(params["arguments"], &m.Args)
 	return m, true
 }
@@ -68,7 +69,11 @@ const Leaked = "hunter2-never-in-a-log"
 func (s *Server) result(ctx context.Context, m Message) string {
 	switch m.Method {
 	case "initialize":
-		return `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"upstream","version":"1"}}`
+		version := "2025-11-25"
+		if m.Version == "2025-03-26" {
+			version = m.Version
+		}
+		return `{"protocolVersion":"` + version + `","capabilities":{"tools":{}},"serverInfo":{"name":"upstream","version":"1"}}`
 	case "tools/list":
 		return tools
 	case "tools/call":
