@@ -114,14 +114,23 @@ compare() {
 	node "$here/compare.mjs" "$@" --baseline "$here/baseline.tsv" || failed+=("$part: $1 $2")
 }
 
-# verify LOG...: the evidence of a run must verify
+# verify LOG...: the evidence of a run must verify, without a finding and with an
+# outcome for each intent; together the logs must tell of some
 verify() {
-	local log
+	local log operations outcomes total=0
 	for log; do
-		"$bin/mcp-audit" verify "$log" >"$work/run/verify.txt" 2>&1 && continue
-		cat "$work/run/verify.txt"
-		failed+=("$part: the log $log does not verify")
+		if ! "$bin/mcp-audit" verify "$log" >"$work/run/verify.txt" 2>&1 || ! grep -qx 'findings: none' "$work/run/verify.txt"; then
+			cat "$work/run/verify.txt"
+			failed+=("$part: the log $log does not verify")
+			continue
+		fi
+		operations=$(sed -n 's/^records: .*intent \([0-9]*\).*/\1/p' "$work/run/verify.txt")
+		outcomes=$(sed -n 's/^records: .*outcome \([0-9]*\).*/\1/p' "$work/run/verify.txt")
+		[[ ${operations:-0} = "${outcomes:-0}" ]] || failed+=("$part: $log has $operations intents, but $outcomes outcomes")
+		total=$((total + ${operations:-0}))
 	done
+	[[ $total -gt 0 ]] || failed+=("$part: nothing was recorded")
+	echo "  evidence: $# logs, $total operations"
 }
 
 declare -A paths=([stateful]=/ [stateless]=/ [everything]=/mcp [fixture]=/mcp)
@@ -195,21 +204,25 @@ part_enforce() { servers $((port + 20)) '' "$here/enforced.tsv"; }
 client_suite() {
 	rm -rf "$1"
 	mkdir -p "$1"
-	"${namespace[@]}" "$work/bin/behind" -loopback \
+	$namespace "$work/bin/behind" -loopback \
 		node "$suite/dist/index.js" client --command "$3" --requirements "$2" --timeout 300000 -o "$1" >"$1/console.log" 2>&1 9>&-
 	return 0
 }
 
+# find_namespace: how to get a network namespace, if at all
+find_namespace() {
+	for namespace in 'unshare -n' 'unshare -rn' ''; do
+		[[ -z $namespace ]] || ! $namespace true 2>/dev/null || return 0
+	done
+	[[ ${CONFORMANCE_NO_CLIENT:-} = 1 ]] ||
+		die 'the client part needs network namespaces, and "unshare -rn true" fails here; CONFORMANCE_NO_CLIENT=1 leaves the part out'
+}
+
 part_client() {
-	local revision mode dir namespace=(unshare -n)
-	if ! unshare -n true 2>/dev/null; then
-		namespace=(unshare -rn)
-		if ! unshare -rn true 2>/dev/null; then
-			[[ ${CONFORMANCE_NO_CLIENT:-} = 1 ]] ||
-				die 'the client part needs network namespaces, and "unshare -rn true" fails here; CONFORMANCE_NO_CLIENT=1 leaves the part out'
-			echo '  LEFT OUT: no network namespaces here, and CONFORMANCE_NO_CLIENT is set'
-			return
-		fi
+	local revision mode dir
+	if [[ -z $namespace ]]; then
+		echo '  LEFT OUT: there are no network namespaces, and CONFORMANCE_NO_CLIENT is set'
+		return
 	fi
 	rm -rf "$work/caddy/client"
 	touch "$work"/run/turn-{1,2,3}
@@ -232,25 +245,35 @@ part_client() {
 # bridge NAME PORT session|shared COMMAND...: a stdio server on HTTP
 bridge() { spawn "$1" "$2" node "$here/bridge.mjs" "$2" "$3" -- "${@:4}"; }
 
+# With --caddy the shims find Caddy, and Caddy finds their children, in a folder
+# for sockets, whose path has to be short.
 part_stdio() {
 	local at=$((port + 40)) revision n dir server=$work/bin/everything-server
 	rm -rf "$work/stdio"
-	export MCP_AUDIT_DIR=$work/stdio
-	bridge bridge-1 $((at + 1)) session "$server"
-	bridge bridge-2 $((at + 2)) session "$bin/mcp-audit-shim" -- "$server"
-	bridge bridge-3 $((at + 3)) shared "$server"
-	bridge bridge-4 $((at + 4)) shared "$bin/mcp-audit-shim" -- "$server"
+	sockets=$(mktemp -d)
+	export MCP_AUDIT_DIR=$work/stdio XDG_RUNTIME_DIR=$sockets
+	CONFORMANCE_OPTION='' start_caddy shim $at "$here/Caddyfile.shim"
+	bridge bridge-2 $((at + 2)) session "$server"
+	bridge bridge-3 $((at + 3)) session "$bin/mcp-audit-shim" -- "$server"
+	bridge bridge-4 $((at + 4)) session "$bin/mcp-audit-shim" --caddy "http://127.0.0.1:$((at + 1))" -- "$server"
+	bridge bridge-5 $((at + 5)) shared "$server"
+	bridge bridge-6 $((at + 6)) shared "$bin/mcp-audit-shim" -- "$server"
+	bridge bridge-7 $((at + 7)) shared "$bin/mcp-audit-shim" --caddy "http://127.0.0.1:$((at + 1))" -- "$server"
 	for revision in 2025-06-18 2025-11-25 2026-07-28; do
-		n=1
-		[[ $revision != 2026-07-28 ]] || n=3
-		dir=$work/results/stdio-direct/$revision
-		run_suite "$dir" "http://localhost:$((at + n))/" $revision
-		run_suite "$work/results/stdio/$revision" "http://localhost:$((at + n + 1))/" $revision
-		compare stdio $revision "$dir" "$work/results/stdio/$revision"
+		n=2
+		[[ $revision != 2026-07-28 ]] || n=5
+		dir=$work/results/stdio
+		run_suite "$dir/direct/$revision" "http://localhost:$((at + n))/" $revision
+		run_suite "$dir/embedded/$revision" "http://localhost:$((at + n + 1))/" $revision
+		run_suite "$dir/caddy/$revision" "http://localhost:$((at + n + 2))/" $revision
+		compare stdio $revision "$dir/direct/$revision" "$dir/embedded/$revision"
+		compare stdio $revision "$dir/direct/$revision" "$dir/caddy/$revision"
 	done
-	halt bridge-1 bridge-2 bridge-3 bridge-4
+	halt bridge-{2..7} caddy-shim
 	verify "$work/stdio/audit.jsonl"
-	unset MCP_AUDIT_DIR
+	verify "$work/caddy/shim/log/audit.jsonl"
+	rm -rf "$sockets"
+	unset MCP_AUDIT_DIR XDG_RUNTIME_DIR
 }
 
 # Each line of faults.tsv is a proxy that is broken in one way. A comparison that
@@ -298,8 +321,9 @@ done
 for part in "${parts[@]}"; do
 	declare -F "part_$part" >/dev/null || die "no part $part"
 done
+[[ " ${parts[*]} " != *' client '* ]] || find_namespace
 halt_all # of a run that was killed
-trap halt_all EXIT
+trap 'halt_all; rm -rf "${sockets:-}"' EXIT
 trap 'exit 130' INT TERM
 
 say "installing"
