@@ -28,6 +28,10 @@ func (x *exchange) answerBody(t *tee, cut bool) {
 	body := t.buf
 	if t.encoding != "" {
 		decoded, err := decodeAll(t.encoding, body, maxMessage)
+		if errors.Is(err, errTooLarge) && !cut {
+			x.oversizedAnswer(t)
+			return
+		}
 		if err != nil {
 			if !cut {
 				x.anomaly = append(x.anomaly, "unreadable_encoding")
@@ -232,13 +236,22 @@ func (x *exchange) serverBase(m *mcp.Message, data []byte) auditlog.Message {
 	return base
 }
 
+// newHash begins the hash of an answer that is too large to be held; nil if it
+// is not clear whose answer it is.
+func (x *exchange) newHash() *auditlog.WireHash {
+	if len(x.pending) != 1 || x.pending[0].op == nil {
+		return nil
+	}
+	return x.pending[0].op.NewWireHash()
+}
+
 // oversizedEvent notes an event too large to be read. If one call is open, it
 // is taken for its answer; nothing else on a call's stream has that size.
-func (x *exchange) oversizedEvent(size int64) {
+func (x *exchange) oversizedEvent(size int64, hash *auditlog.WireHash) {
 	reason := "event of " + strconv.FormatInt(size, 10) + " bytes not read"
 	if o := x.firstPending(); o != nil && len(x.pending) == 1 {
 		o.end(auditlog.Outcome{Result: auditlog.Success, Direction: auditlog.ServerToClient,
-			Reason: reason, Anomaly: append(x.anomaly, "oversized_answer")})
+			ResponseHash: hash, Reason: reason, Anomaly: append(x.anomaly, "oversized_answer")})
 		return
 	}
 	base := x.message(nil)
@@ -351,7 +364,7 @@ func (x *exchange) finish(panicked any, err error) {
 	for _, o := range x.asked {
 		// The client answers with a request of its own, perhaps after this
 		// stream has ended.
-		if !o.ended.Load() && !x.lease.open.park(o) {
+		if !o.ended.Load() && !x.lease.open.park(o, auditlog.Timeout) {
 			o.end(auditlog.Outcome{Result: auditlog.Timeout, Reason: "the stream ended before the answer"})
 		}
 	}
@@ -367,6 +380,9 @@ func (x *exchange) abandon(o *operation, panicked any, err error) {
 	var handlerErr caddyhttp.HandlerError
 	switch {
 	case x.clientGone(panicked != nil || err != nil):
+		if !o.cancelled.Load() && x.mayResume() && x.lease.open.park(o, auditlog.ClientDisconnect) {
+			return
+		}
 		out.HTTPStatus = 0
 		out.Result, out.Reason = auditlog.ClientDisconnect, "the client closed the connection"
 		if o.modern || o.cancelled.Load() {
@@ -386,13 +402,13 @@ func (x *exchange) abandon(o *operation, panicked any, err error) {
 		out.Result, out.Reason = auditlog.InternalError, "a handler panicked"
 	case panicked != nil:
 		out.Result, out.Reason = auditlog.UpstreamError, "the server closed the connection before the answer"
-		if x.mayResume() && x.lease.open.park(o) {
+		if x.mayResume() && x.lease.open.park(o, auditlog.Timeout) {
 			return
 		}
 	case t.status >= http.StatusBadRequest:
 		out.Result, out.Reason = statusResult(t.status), "the server answered with an HTTP error"
 	default:
-		if x.mayResume() && x.lease.open.park(o) {
+		if x.mayResume() && x.lease.open.park(o, auditlog.Timeout) {
 			return
 		}
 		out.Result, out.Reason = auditlog.UpstreamError, "the exchange ended without the answer"

@@ -1,9 +1,11 @@
 package caddymodule
 
 import (
+	"bufio"
 	"bytes"
 	"compress/flate"
 	"compress/gzip"
+	"compress/zlib"
 	"errors"
 	"io"
 
@@ -29,7 +31,17 @@ func newDecoder(encoding string, r io.Reader) (io.Reader, error) {
 	case "gzip", "x-gzip":
 		return gzip.NewReader(r)
 	case "deflate":
-		return flate.NewReader(r), nil
+		// By definition a zlib stream (RFC 9110 section 8.4.1.2), but many
+		// servers send what is in it alone.
+		b := bufio.NewReader(r)
+		head, err := b.Peek(2)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		if len(head) == 2 && head[0]&0x0f == 8 && (int(head[0])<<8|int(head[1]))%31 == 0 {
+			return zlib.NewReader(b)
+		}
+		return flate.NewReader(b), nil
 	case "br":
 		return brotli.NewReader(r), nil
 	default:

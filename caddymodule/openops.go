@@ -89,8 +89,9 @@ func (t *openOps) find(key operationKey) *operation {
 }
 
 // park leaves an operation open for an answer on another stream. It reports
-// false if there are too many, so that the caller closes it.
-func (t *openOps) park(o *operation) bool {
+// false if there are too many, so that the caller closes it. Without an answer
+// it ends with the given result.
+func (t *openOps) park(o *operation, otherwise auditlog.Result) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, open := t.all[o]; !open || t.parked >= maxParked {
@@ -98,7 +99,7 @@ func (t *openOps) park(o *operation) bool {
 	}
 	t.parked++
 	o.expiry = time.AfterFunc(parkedFor, func() {
-		o.end(auditlog.Outcome{Result: auditlog.Timeout, Reason: "no answer on any stream of the session"})
+		o.end(auditlog.Outcome{Result: otherwise, Reason: "no answer on any stream of the session"})
 	})
 	return true
 }

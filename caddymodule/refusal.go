@@ -1,8 +1,10 @@
 package caddymodule
 
 import (
+	"context"
 	"net/http"
 	"strconv"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -46,6 +48,9 @@ func (x *exchange) undo(ref *refusal) {
 	}
 }
 
+// refusalTimeout bounds how long a refusal waits for its record.
+const refusalTimeout = 10 * time.Second
+
 // recordRefusal writes the one record of a refused message (each element of a
 // refused batch has its own) and returns its operation id.
 func (x *exchange) recordRefusal(ref *refusal) string {
@@ -60,10 +65,13 @@ func (x *exchange) recordRefusal(ref *refusal) string {
 	if ref.decided == nil && !x.lease.refusals.admit(clientAddress(x.r), x.h.Refusals) {
 		return ""
 	}
+	// The message was there, whether or not its client still is.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), refusalTimeout)
+	defer cancel()
 	id := ""
 	for _, e := range x.refusalEvents(ref) {
 		e.OperationID = auditlog.NewOperationID()
-		if _, err := log.Event(x.r.Context(), e); err != nil {
+		if _, err := log.Event(ctx, e); err != nil {
 			x.lease.unavailable(false, err, x.h.logger)
 			return ""
 		}

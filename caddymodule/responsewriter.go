@@ -52,6 +52,7 @@ type tee struct {
 	waiting []byte      // events of ours for the next place between two of the server's
 	begun   bool        // bytes of the server have gone out
 	over    bool        // the exchange has ended
+	cut     bool        // before the answer did
 	silence *time.Timer // until the next comment
 
 	clientErr error // writing to the client failed
@@ -75,6 +76,7 @@ type serverMessage struct {
 func newTee(x *exchange, w http.ResponseWriter) *tee {
 	t := &tee{ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w}, x: x, declared: -1}
 	t.events.MaxEvent = maxMessage
+	t.events.Spill = t.spill
 	return t
 }
 
@@ -217,8 +219,7 @@ func (t *tee) hold(p []byte) {
 		}
 		return
 	}
-	if len(t.x.pending) == 1 && t.x.pending[0].op != nil {
-		t.hash = t.x.pending[0].op.NewWireHash()
+	if t.hash = t.x.newHash(); t.hash != nil {
 		_, _ = t.hash.Write(t.buf)
 		_, _ = t.hash.Write(p)
 	}
@@ -248,7 +249,11 @@ func (t *tee) event(ev mcp.SSEEvent) {
 		t.eventIDs = true
 	}
 	if ev.Truncated {
-		t.x.oversizedEvent(ev.DataLen)
+		hash := t.hash
+		t.hash = nil
+		if !t.cut {
+			t.x.oversizedEvent(ev.DataLen, hash)
+		}
 		return
 	}
 	if len(ev.Data) == 0 {
@@ -283,6 +288,14 @@ func (t *tee) event(ev mcp.SSEEvent) {
 		}
 		t.after = append(t.after, serverMessage{data: data, m: msgs[i]})
 	}
+}
+
+// spill takes the data of an event that is too large to be read, for its hash.
+func (t *tee) spill() io.Writer {
+	if t.hash = t.x.newHash(); t.hash == nil {
+		return nil
+	}
+	return t.hash
 }
 
 // record writes the records of the messages that have been sent.
@@ -347,7 +360,7 @@ func (t *tee) stop(cut bool) {
 	if t.over {
 		return
 	}
-	t.over = true
+	t.over, t.cut = true, cut || t.unreadable
 	if t.silence != nil {
 		t.silence.Stop()
 	}

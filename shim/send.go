@@ -281,7 +281,7 @@ func withID(body []byte, m *mcp.Message, id []byte) []byte {
 		out = append(out, id...)
 		return append(out, body[m.ID.End:]...)
 	}
-	at := m.Whole.Start + 1
+	at := bytes.IndexByte(body, '{') + 1
 	out = append(out, body[:at]...)
 	out = append(out, `"id":`...)
 	out = append(out, id...)

@@ -39,7 +39,10 @@ func ScanAnswer(body []byte, dst []Message) (msgs []Message, batch bool, err *Sc
 	}
 	a.space()
 	if a.i < len(body) {
-		err = parseError("trailing")
+		return msgs, batch, parseError("trailing")
+	}
+	if !batch {
+		msgs[0].Whole = Span{0, len(body)}
 	}
 	return msgs, batch, err
 }

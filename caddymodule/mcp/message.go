@@ -47,7 +47,7 @@ const (
 // scanned body, of raw JSON tokens (strings with their quotes).
 type Message struct {
 	Kind   Kind
-	Whole  Span // the message itself, without surrounding white space
+	Whole  Span // the exact bytes: the body, or of a batch the element without the white space around it
 	ID     Span
 	IDType IDType
 	Method Span

@@ -109,6 +109,7 @@ func (s *scanner) scan(msgs []Message) ([]Message, bool, *ScanError) {
 	if s.i < len(body) {
 		return msgs, false, parseError("trailing")
 	}
+	m.Whole = Span{0, len(body)}
 	return append(msgs, m), false, nil
 }
 

@@ -143,7 +143,7 @@ func TestScanReturnsTheMembersByPosition(t *testing.T) {
 		"id": {m.ID, `"a\u0062"`}, "method": {m.Method, `"tools/call"`}, "name": {m.Name, `"\u0065cho"`},
 		"arguments": {m.Arguments, `{"name":"x","method":"y"}`}, "version": {m.ProtocolVersion, `"2026-07-28"`},
 		"trace": {m.TraceParent, `"00-a"`}, "client": {m.ClientInfo, `{"name":"c"}`}, "progress": {m.ProgressToken, `1`},
-		"whole": {m.Whole, strings.TrimSpace(string(body))},
+		"whole": {m.Whole, string(body)},
 	} {
 		if got := string(c.span.Of(body)); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)

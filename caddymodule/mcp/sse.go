@@ -1,6 +1,9 @@
 package mcp
 
-import "bytes"
+import (
+	"bytes"
+	"io"
+)
 
 // SSEEvent is one dispatched event. Data is valid only during the call that
 // hands it over.
@@ -10,7 +13,7 @@ type SSEEvent struct {
 	HasID     bool   // the event has an id field, perhaps an empty one
 	Data      []byte // the data lines joined by LF
 	DataLen   int64  // also of what was cut
-	Truncated bool   // Data was longer than MaxEvent and is incomplete
+	Truncated bool   // Data was longer than MaxEvent and is incomplete, or spilled
 
 	// End is where the event ends in the stream, counted in bytes from its
 	// start: after the blank line. The event begins where the one before it
@@ -31,6 +34,11 @@ type SSEParser struct {
 	// 0 means 16 MiB.
 	MaxEvent int
 
+	// Spill, if not nil, is asked when an event's data grows past MaxEvent, and
+	// may return where all of its data goes, from the first byte on; nil: it is
+	// only counted.
+	Spill func() io.Writer
+
 	read    int64  // bytes of the stream
 	line    []byte // the unfinished line, up to its bound
 	cut     int64  // bytes of the unfinished line that were not kept
@@ -44,6 +52,9 @@ type SSEParser struct {
 	dataLen int64
 	hasData bool
 	trunc   bool
+
+	spill    io.Writer // of the event, once it is past MaxEvent
+	spilling bool      // the unfinished line goes there as it comes
 }
 
 const defaultMaxEvent = 16 << 20
@@ -122,25 +133,61 @@ func (p *SSEParser) Close(emit func(SSEEvent)) {
 const fieldRoom = 64
 
 func (p *SSEParser) keep(b []byte) {
-	room := p.max() + fieldRoom - len(p.line)
-	if room < 0 {
-		room = 0
+	room := max(0, p.max()+fieldRoom-len(p.line))
+	if len(b) <= room {
+		p.line = append(p.line, b...)
+		return
 	}
-	if len(b) > room {
-		p.cut += int64(len(b) - room)
-		b = b[:room]
+	p.line = append(p.line, b[:room]...)
+	b = b[room:]
+	p.cut += int64(len(b))
+	if !p.spilling {
+		if value, isData := bytes.CutPrefix(p.unmarked(p.line), []byte("data:")); isData {
+			p.spilling = p.overflow(bytes.TrimPrefix(value, []byte(" ")))
+		}
 	}
-	p.line = append(p.line, b...)
+	if p.spilling {
+		_, _ = p.spill.Write(b)
+	}
+}
+
+// unmarked is a line without the byte order mark of the stream.
+func (p *SSEParser) unmarked(line []byte) []byte {
+	if p.started {
+		return line
+	}
+	return bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
+}
+
+// overflow gives what is there of the event's data, and another line of it, to
+// Spill. It reports whether anybody takes it.
+func (p *SSEParser) overflow(line []byte) bool {
+	if p.spill == nil {
+		if p.Spill == nil || p.trunc {
+			return false
+		}
+		if p.spill = p.Spill(); p.spill == nil {
+			return false
+		}
+		_, _ = p.spill.Write(p.data)
+		p.data = p.data[:0]
+	}
+	if p.hasData {
+		_, _ = p.spill.Write([]byte("\n"))
+	}
+	_, _ = p.spill.Write(line)
+	p.trunc = true
+	return true
 }
 
 // maxField bounds an event's name and id, which are kept beside its data.
 const maxField = 4 << 10
 
 func (p *SSEParser) endLine(line []byte, cut int64, emit func(SSEEvent)) {
-	if !p.started {
-		p.started = true
-		line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
-	}
+	spilled := p.spilling
+	p.spilling = false
+	line = p.unmarked(line)
+	p.started = true
 	if len(line) == 0 && cut == 0 {
 		p.dispatch(emit)
 		return
@@ -149,7 +196,7 @@ func (p *SSEParser) endLine(line []byte, cut int64, emit func(SSEEvent)) {
 	value = bytes.TrimPrefix(value, []byte(" "))
 	switch string(field) {
 	case "data":
-		p.addData(value, cut)
+		p.addData(value, cut, spilled)
 	case "event":
 		p.name = string(value[:min(len(value), maxField)])
 	case "id":
@@ -157,25 +204,31 @@ func (p *SSEParser) endLine(line []byte, cut int64, emit func(SSEEvent)) {
 	}
 }
 
-func (p *SSEParser) addData(value []byte, cut int64) {
+// addData adds a line to the event's data, unless it was spilled already.
+func (p *SSEParser) addData(value []byte, cut int64, spilled bool) {
+	separator := 0
 	if p.hasData {
-		p.dataLen++
-		if len(p.data) == p.max() {
-			p.trunc = true
-		} else if !p.trunc {
+		separator = 1
+	}
+	p.dataLen += int64(separator) + int64(len(value)) + cut
+	switch room := p.max() - len(p.data) - separator; {
+	case spilled:
+	case p.spill != nil:
+		p.overflow(value)
+	case p.trunc:
+	case len(value) <= room && cut == 0:
+		if p.hasData {
 			p.data = append(p.data, '\n')
 		}
+		p.data = append(p.data, value...)
+	case !p.overflow(value):
+		p.trunc = true
+		if p.hasData && room >= 0 {
+			p.data = append(p.data, '\n')
+		}
+		p.data = append(p.data, value[:max(0, min(room, len(value)))]...)
 	}
 	p.hasData = true
-	p.dataLen += int64(len(value)) + cut
-	if p.trunc {
-		return
-	}
-	if room := p.max() - len(p.data); len(value) > room || cut > 0 {
-		p.trunc = true
-		value = value[:max(0, min(room, len(value)))]
-	}
-	p.data = append(p.data, value...)
 }
 
 // keepData is the largest buffer that is kept for the next event: streams may
@@ -190,5 +243,6 @@ func (p *SSEParser) dispatch(emit func(SSEEvent)) {
 		p.data = nil
 	}
 	p.name, p.id, p.hasID = "", "", false
+	p.spill = nil
 	p.data, p.dataLen, p.hasData, p.trunc = p.data[:0], 0, false, false
 }

@@ -1,7 +1,9 @@
 package mcp_test
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"reflect"
 	"strings"
 	"testing"
@@ -184,9 +186,30 @@ func slowEvents(stream string) (out []event) {
 	return out
 }
 
+// spilled reads a stream and returns what of each event was spilled.
+func spilled(bound int, pieces ...string) (all []string) {
+	var now bytes.Buffer
+	p := mcp.SSEParser{MaxEvent: bound, Spill: func() io.Writer { return &now }}
+	emit := func(mcp.SSEEvent) {
+		all = append(all, now.String())
+		now.Reset()
+	}
+	for _, piece := range pieces {
+		p.Feed([]byte(piece), emit)
+	}
+	p.Close(emit)
+	return all
+}
+
 func FuzzSSE(f *testing.F) {
 	for _, c := range streams {
 		f.Add(c.stream, 3)
+	}
+	long := strings.Repeat("abcdefghij", 50)
+	for cut := range 4 {
+		f.Add("\xef\xbb\xbfdata: "+long+"\ndata: b\n\ndata:x\n\n", 80*cut)
+		f.Add("data:\r\ndata: "+long+"\r\ndata: "+long, 170*cut)
+		f.Add("data: 12\n: "+long+"\ndata:3\ndata:4\n\ndata:  "+long+"\r", 200*cut)
 	}
 	f.Fuzz(func(t *testing.T, stream string, cut int) {
 		if len(stream) > 4000 {
@@ -211,10 +234,14 @@ func FuzzSSE(f *testing.F) {
 		}
 		// Bounded, the same events come out, each cut at the bound.
 		bounded, _ := events(5, pieces...)
+		spills := spilled(5, pieces...)
 		if len(bounded) != len(want) {
 			t.Fatalf("%q: %d events with a bound, %d without", pieces, len(bounded), len(want))
 		}
 		for i, b := range bounded {
+			if spilled := spills[i]; b.Truncated && spilled != want[i].Data {
+				t.Fatalf("%q: %q was spilled, want %q", pieces, spilled, want[i].Data)
+			}
 			if b.DataLen != want[i].DataLen || b.Truncated != (b.DataLen > 5) || !strings.HasPrefix(want[i].Data, b.Data) || len(b.Data) > 5 {
 				t.Fatalf("%q: bounded %+v, want a prefix of %+v", pieces, b, want[i])
 			}
