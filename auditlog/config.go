@@ -58,6 +58,9 @@ type Config struct {
 	// CheckpointAfter is the time after which a checkpoint is signed, if
 	// anything is new. 0: 10 s. Below 0: off.
 	CheckpointAfter time.Duration
+	// Rotation closes the log's file and deletes closed ones. Its zero value
+	// does neither. The Store must be a SegmentStore.
+	Rotation Rotation
 	// QueueBytes bounds the records that wait to be written, beside the bound
 	// of 4096 records. 0: 64 MiB.
 	QueueBytes int
@@ -111,6 +114,9 @@ func (c Config) withDefaults() (Config, error) {
 	if err := checkName(c.Name); err != nil {
 		return c, fmt.Errorf("audit log %s: %w", c.Store.Path(), err)
 	}
+	if err := c.checkRotation(c.Rotation); err != nil {
+		return c, err
+	}
 	if c.CheckpointEvery == 0 {
 		c.CheckpointEvery = DefaultCheckpointEvery
 	}
@@ -127,6 +133,17 @@ func (c Config) withDefaults() (Config, error) {
 		c.Now = time.Now
 	}
 	return c, nil
+}
+
+func (c *Config) checkRotation(r Rotation) error {
+	err := r.check()
+	if _, ok := c.Store.(SegmentStore); err == nil && !ok && r.rotates() {
+		err = errors.New("its store cannot be rotated; use a store of files, or no rotation")
+	}
+	if err != nil {
+		return fmt.Errorf("audit log %s: %w", c.Store.Path(), err)
+	}
+	return nil
 }
 
 // defaultName names a log after its host.

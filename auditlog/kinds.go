@@ -14,6 +14,8 @@ const (
 	kindGenesis    = "genesis"
 	kindChainBreak = "chain_break"
 	kindSegment    = "segment_start"
+	kindSegmentEnd = "segment_end"
+	kindRetention  = "retention"
 	kindStart      = "start"
 	kindStop       = "stop"
 	kindConfig     = "config"
@@ -59,6 +61,20 @@ func hashMember(name string, h Hash) member {
 		return member{}
 	}
 	return textMember(name, h.String())
+}
+
+// hashesMember is an array of hashes.
+func hashesMember(name string, list []Hash) member {
+	b := []byte{'['}
+	for i, h := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '"')
+		b = b64.AppendEncode(b, h[:])
+		b = append(b, '"')
+	}
+	return member{name, append(b, ']')}
 }
 
 // record builds a body of one of the rarer kinds from its members, in any

@@ -44,6 +44,7 @@ func (l *Log) begin() error {
 		return l.opening(err)
 	}
 	err := l.load()
+	l.sync.saved = l.sync.point.next
 	if err == nil {
 		err = l.opening(l.store.Register())
 	}
@@ -102,22 +103,35 @@ func (l *Log) load() error {
 	if p.offset == 0 {
 		return l.loadFresh(p, info)
 	}
-	switch {
-	case !info.Exists:
+	return l.loadAt(p, info)
+}
+
+// loadAt goes on from a state that covers records.
+func (l *Log) loadAt(p position, info StoreInfo) error {
+	if !info.Exists {
+		if _, ok := l.store.(SegmentStore); ok {
+			return l.loadClosed(p)
+		}
 		return l.refuse("log_missing", fmt.Sprintf("the file is gone, but its state says that %d records were written", p.next))
+	}
+	r := storeReader{l.store}
+	if h, err := readHead(r, info.Size); err == nil && h.kind == kindSegment && h.origin == p.origin && h.segment > p.segment {
+		return l.loadClosed(p)
+	}
+	switch {
 	case info.Size == 0:
 		return l.refuse("empty_log", fmt.Sprintf("the file is empty, but its state says that %d records were written", p.next))
 	case info.Size < p.offset:
 		return l.refuse("tail_truncated", fmt.Sprintf("the file has %d bytes, but its state says that %d bytes with %d records were written", info.Size, p.offset, p.next))
 	}
-	if err := l.checkStart(&p, info.Size); err != nil {
+	if err := l.checkStart(&p, r, info.Size); err != nil {
 		return err
 	}
-	if err := l.checkState(&p); err != nil {
+	if err := l.checkState(&p, r); err != nil {
 		return err
 	}
 	p.fileID = info.ID
-	l.pos = p
+	l.setPosition(p)
 	l.startAt(&p)
 	return l.followTo(info.Size)
 }
@@ -125,7 +139,6 @@ func (l *Log) load() error {
 // startAt takes what the state covers for durable: it was when it was written.
 func (l *Log) startAt(p *position) {
 	l.sync.reached(durablePoint{p.offset, p.next, p.chain, p.epoch, l.seal.key})
-	l.sync.saved = p.next
 }
 
 // unusable is the error of a path that holds no log file.
@@ -166,6 +179,9 @@ func (l *Log) create(info StoreInfo) error {
 // missing or torn genesis is clean.
 func (l *Log) loadFresh(p position, info StoreInfo) error {
 	l.pos = p
+	if moved, err := l.rotatedSince(&p, info); moved {
+		return err
+	}
 	if !info.Exists && l.probing {
 		return nil
 	}
@@ -183,7 +199,38 @@ func (l *Log) loadFresh(p position, info StoreInfo) error {
 	if err := l.followTo(info.Size); err != nil || l.pos.next == 0 {
 		return err
 	}
-	return l.checkStart(&p, info.Size)
+	return l.checkStart(&l.pos, storeReader{l.store}, info.Size)
+}
+
+// rotatedSince goes on with a log that was rotated since a state that covers no
+// record yet. moved is false if it was not.
+func (l *Log) rotatedSince(p *position, info StoreInfo) (moved bool, err error) {
+	seg, ok := l.store.(SegmentStore)
+	if !ok {
+		return false, nil
+	}
+	if info.Exists {
+		h, err := readHead(storeReader{l.store}, info.Size)
+		if err != nil || h.kind != kindSegment || h.origin != p.origin || h.segment <= p.segment {
+			return false, nil
+		}
+	}
+	f, err := seg.OpenArchive(p.segment)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return true, l.unusable(err)
+	}
+	l.startAt(p)
+	err = l.followFile(f, f.Size(), false)
+	if err == nil && l.pos.next > 0 {
+		err = l.checkStart(&l.pos, f, f.Size())
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return true, err
+	}
+	return true, l.followSegments(seg)
 }
 
 // useKeys finds the keys that a position names.
@@ -240,10 +287,10 @@ func (c *Config) signingKey(kid string) (ed25519.PrivateKey, error) {
 	return nil, fmt.Errorf("the keyring has no Ed25519 key %q", kid)
 }
 
-// checkStart checks that the log begins as a log of the state's origin does,
-// sealed with the keys at hand.
-func (l *Log) checkStart(p *position, size int64) error {
-	text, err := firstLine(storeReader{l.store}, size)
+// checkStart checks that a file begins as one of the state's origin does,
+// sealed with the keys at hand, and notes what its first record says.
+func (l *Log) checkStart(p *position, r readerAt, size int64) error {
+	h, err := readHead(r, size)
 	var bad *lineError
 	if errors.As(err, &bad) {
 		return l.refuse(bad.finding, bad.why)
@@ -251,31 +298,17 @@ func (l *Log) checkStart(p *position, size int64) error {
 	if err != nil {
 		return l.opening(err)
 	}
-	line, fault := SplitLine(text)
-	if fault != LineOK {
-		return l.refuse("genesis_missing", "its first line is no sealed record")
-	}
-	var kind, origin, vkey, keyID string
-	bodyMembers(line.Prefix, func(name string, value []byte) bool {
-		switch name {
-		case "kind":
-			kind = textValue(value)
-		case "origin":
-			origin = textValue(value)
-		case "vkey":
-			vkey = textValue(value)
-		case "key_id":
-			keyID = textValue(value)
-		}
-		return true
-	})
+	p.takeHead(&h)
+	line, kind, origin, vkey, keyID := h.line, h.kind, h.origin, h.vkey, h.keyID
 	switch {
 	case kind != kindGenesis && kind != kindChainBreak && kind != kindSegment:
 		return l.refuse("genesis_missing", "its first record is neither genesis nor chain_break nor segment_start")
 	case origin != p.origin:
 		return l.refuse("state_invalid", fmt.Sprintf("the log is %q, but its state file is that of %q", origin, p.origin))
+	case h.numbered && h.segment != p.segment:
+		return l.refuse("state_invalid", fmt.Sprintf("the file is segment %d of the log, but its state file is that of segment %d", h.segment, p.segment))
 	case kind == kindSegment:
-		return nil
+		return l.checkSegmentStart(&h)
 	case line.LeafHash() != line.Seal.Leaf || line.Seal.Seq != 0 || ChainHash(GenesisChain(origin), 0, line.Seal.Leaf) != line.Seal.Chain:
 		return l.refuse("content_modified", "its first record was changed")
 	}
@@ -298,10 +331,29 @@ func (l *Log) checkStart(p *position, size int64) error {
 	return nil
 }
 
+// checkSegmentStart checks that a file's segment_start was sealed with the keys
+// at hand.
+func (l *Log) checkSegmentStart(h *fileHead) error {
+	s := &h.line.Seal
+	if h.line.LeafHash() != s.Leaf || !h.whole || ChainHash(h.prevChain, s.Seq, s.Leaf) != s.Chain {
+		return l.refuse("content_modified", "its first record was changed")
+	}
+	k0, err := l.cfg.macKey(s.KeyID)
+	if err != nil {
+		return l.refuse("unknown_key", err.Error())
+	}
+	if first, err := newSealer(k0, h.origin, s.KeyID, s.Epoch); err != nil || !first.checks(&h.line) {
+		r := l.refuse("mac_invalid", fmt.Sprintf("it was not written with this secret or key file (key id %s)", s.KeyID))
+		r.Remedy = "give the secret or key file that it was written with; if that is lost, " + r.Remedy
+		return r
+	}
+	return nil
+}
+
 // checkState checks that the record before the state's offset is the one whose
 // chain the state carries: the log was not replaced, the state not planted.
-func (l *Log) checkState(p *position) error {
-	text, err := lineBefore(storeReader{l.store}, p.offset)
+func (l *Log) checkState(p *position, r readerAt) error {
+	text, err := lineBefore(r, p.offset)
 	var bad *lineError
 	if err != nil && !errors.As(err, &bad) {
 		return l.opening(err)
@@ -311,10 +363,16 @@ func (l *Log) checkState(p *position) error {
 		if fault == LineOK && line.Seal.Seq == p.next-1 && line.Seal.Chain == p.chain && line.LeafHash() == line.Seal.Leaf {
 			p.unchecked = 1
 			bodyMembers(line.Prefix, func(name string, value []byte) bool {
-				if name == "kind" && string(value) == `"`+kindCheckpoint+`"` {
-					p.unchecked, p.checkpointed = 0, p.next-1
+				if name != "kind" {
+					return true
 				}
-				return name < "kind"
+				switch textValue(value) {
+				case kindCheckpoint:
+					p.unchecked, p.checkpointed = 0, p.next-1
+				case kindSegmentEnd:
+					p.ended = true
+				}
+				return false
 			})
 			return nil
 		}
@@ -325,12 +383,21 @@ func (l *Log) checkState(p *position) error {
 // followTo verifies and takes in what follows the known position up to size,
 // and moves a torn tail aside. The commit lock is held.
 func (l *Log) followTo(size int64) error {
+	return l.followFile(storeReader{l.store}, size, true)
+}
+
+// followFile is followTo for a file of the log. Only the active one, which is
+// written to, may end in a torn tail.
+func (l *Log) followFile(r readerAt, size int64, active bool) error {
 	if size == l.pos.offset {
 		return nil
 	}
+	if size < l.pos.offset {
+		return l.refuse("tail_truncated", fmt.Sprintf("segment %d has %d bytes, but %d were written", l.pos.segment, size, l.pos.offset))
+	}
 	var own []*entry
 	l.posMu.Lock()
-	torn, err := follow(&l.pos, l.seal, storeReader{l.store}, size, func(f folded, line []byte) {
+	torn, err := follow(&l.pos, l.seal, r, size, func(f folded, line []byte) {
 		if e := l.orphan(f, line); e != nil {
 			own = append(own, e)
 		}
@@ -339,6 +406,9 @@ func (l *Log) followTo(size int64) error {
 	l.posMu.Unlock()
 	for _, e := range own {
 		l.owe(e)
+	}
+	if torn != nil && !active {
+		err = &lineError{"torn_segment", fmt.Sprintf("the closed segment %d ends in %d bytes that are no record", l.pos.segment, torn.bytes)}
 	}
 	var bad *lineError
 	if errors.As(err, &bad) {
@@ -389,8 +459,8 @@ func (l *Log) closeDeadRuns() error {
 		if alive[o.run] {
 			continue
 		}
-		line := make([]byte, o.length)
-		if _, err := l.store.ReadAt(line, o.pos); err != nil {
+		line, err := l.readOpen(o)
+		if err != nil {
 			return l.opening(err)
 		}
 		d, err := unknownOutcome(o, line, l.run, Unknown, "the process ended before the answer was recorded", newStamp(l.cfg.Now()))
@@ -400,6 +470,26 @@ func (l *Log) closeDeadRuns() error {
 		l.owe(&entry{draft: d, kind: outcomeEntry, intentSeq: o.seq})
 	}
 	return nil
+}
+
+// readOpen reads the line of an open intent, which may lie in a closed segment.
+func (l *Log) readOpen(o openIntent) ([]byte, error) {
+	line := make([]byte, o.length)
+	seg, ok := l.store.(SegmentStore)
+	if !ok || o.segment == l.pos.segment && !l.pos.ended {
+		_, err := l.store.ReadAt(line, o.pos)
+		return line, err
+	}
+	f, err := seg.OpenArchive(o.segment)
+	if errors.Is(err, fs.ErrNotExist) && o.segment == l.pos.segment {
+		_, err := l.store.ReadAt(line, o.pos)
+		return line, err
+	}
+	if err != nil {
+		return nil, err
+	}
+	_, err = f.ReadAt(line, o.pos)
+	return line, errors.Join(err, f.Close())
 }
 
 // forgetDeadRuns removes the registrations of runs that are gone and have

@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog/canon"
 )
@@ -23,6 +24,13 @@ type position struct {
 	epoch   uint64
 	open    map[uint64]openIntent // by seq
 
+	// Of the file: the seq and the time of its first record, whether it has
+	// anything worth closing it for, and whether segment_end closed it.
+	first uint64
+	began time.Time
+	used  bool
+	ended bool
+
 	// Records since the last checkpoint that are no checkpoints, and the size
 	// that checkpoint states.
 	unchecked    uint64
@@ -33,7 +41,8 @@ type position struct {
 // openIntent is an intent without an outcome, of any run.
 type openIntent struct {
 	seq       uint64
-	pos       int64 // of its line in the log
+	segment   uint64
+	pos       int64 // of its line in the segment
 	length    int   // of the line without its LF
 	run       string
 	operation string
@@ -68,6 +77,11 @@ func newSealer(k0 []byte, origin, keyID string, epoch uint64) (*sealer, error) {
 	return &sealer{keyID: keyID, epoch: epoch, key: key, mac: newMacer(macKey(key))}, nil
 }
 
+// clone copies a sealer, so that one may go on without the other.
+func (s *sealer) clone() *sealer {
+	return &sealer{keyID: s.keyID, epoch: s.epoch, key: s.key, mac: newMacer(macKey(s.key))}
+}
+
 // evolve goes on to the next epoch.
 func (s *sealer) evolve(origin string) {
 	s.epoch++
@@ -92,6 +106,8 @@ func (p *position) check(l *Line, fault LineFault, s *sealer) error {
 	switch {
 	case fault != LineOK:
 		return &lineError{string(fault), "a line is no sealed record"}
+	case p.ended:
+		return &lineError{"segment_boundary", fmt.Sprintf("record %d follows segment_end in one file", l.Seal.Seq)}
 	case l.Seal.Seq != p.next:
 		return &lineError{"seq_gap", fmt.Sprintf("a record has seq %d in place of %d", l.Seal.Seq, p.next)}
 	case l.Seal.Leaf != l.LeafHash():
@@ -118,7 +134,7 @@ type folded struct {
 func (p *position) fold(l *Line, length int, s *sealer) (f folded) {
 	var run, operation string
 	var intentSeq uint64
-	var signed []byte
+	var signed, at []byte
 	bodyMembers(l.Prefix, func(name string, value []byte) bool {
 		switch name {
 		case "audit_operation_id":
@@ -131,12 +147,17 @@ func (p *position) fold(l *Line, length int, s *sealer) (f folded) {
 			signed, _ = canon.Unquote(nil, value)
 		case "run":
 			run = textValue(value)
+		case "timestamp":
+			at = value
 		}
 		return true
 	})
+	if p.offset == 0 {
+		p.startFile(at)
+	}
 	switch f.kind {
 	case kindIntent:
-		f.intent = openIntent{p.next, p.offset, length, run, operation, l.Seal.Leaf}
+		f.intent = openIntent{p.next, p.segment, p.offset, length, run, operation, l.Seal.Leaf}
 		p.open[p.next] = f.intent
 	case kindOutcome:
 		delete(p.open, intentSeq)
@@ -145,9 +166,21 @@ func (p *position) fold(l *Line, length int, s *sealer) (f folded) {
 	case kindEpochEnd:
 		p.epoch++
 		s.evolve(p.origin)
+	case kindSegmentEnd:
+		p.ended = true
 	}
+	p.used = p.used || f.kind != kindSegment && f.kind != kindCheckpoint
 	p.advance(l.Seal.Leaf, l.Seal.Chain, length+1, f.kind == kindCheckpoint)
 	return f
+}
+
+// startFile notes what is remembered of a file's first record, which is the
+// next one.
+func (p *position) startFile(timestamp []byte) {
+	p.first = p.next
+	if ns, ok := parseTimestamp(timestamp); ok {
+		p.began = time.Unix(0, ns).UTC()
+	}
 }
 
 // advance moves the position behind one record of size bytes.

@@ -14,7 +14,8 @@ import (
 )
 
 // The state document is one JSON object in one exact spelling, a line feed,
-// and the CRC-32C of that line. Its members are those of a position.
+// and the CRC-32C of that line. Its members are those of a position; an open
+// intent names its segment if that is not the position's.
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -57,6 +58,10 @@ func encodeState(p *position) []byte {
 		}
 		b = append(b, `{"seq":`...)
 		b = strconv.AppendUint(b, o.seq, 10)
+		if o.segment != p.segment {
+			b = append(b, `,"segment":`...)
+			b = strconv.AppendUint(b, o.segment, 10)
+		}
 		b = append(b, `,"pos":`...)
 		b = strconv.AppendInt(b, o.pos, 10)
 		b = append(b, `,"length":`...)
@@ -109,12 +114,13 @@ func decodeState(doc []byte) (position, error) {
 		KeyID   string   `json:"key_id"`
 		Epoch   uint64   `json:"epoch"`
 		Open    []struct {
-			Seq       uint64 `json:"seq"`
-			Pos       int64  `json:"pos"`
-			Length    int    `json:"length"`
-			Run       string `json:"run"`
-			Operation string `json:"operation"`
-			Leaf      string `json:"leaf"`
+			Seq       uint64  `json:"seq"`
+			Segment   *uint64 `json:"segment"`
+			Pos       int64   `json:"pos"`
+			Length    int     `json:"length"`
+			Run       string  `json:"run"`
+			Operation string  `json:"operation"`
+			Leaf      string  `json:"leaf"`
 		} `json:"open"`
 	}
 	if err := json.Unmarshal(doc[:at], &in); err != nil {
@@ -143,10 +149,15 @@ func decodeState(doc []byte) (position, error) {
 	p.tree = Range{Size: in.Next, Roots: roots}
 	for _, o := range in.Open {
 		leaf, ok := parseHash(o.Leaf)
-		if !ok || o.Seq >= in.Next || o.Pos < 0 || o.Length <= 0 || o.Length > MaxLine || o.Pos+int64(o.Length) >= in.Offset {
+		segment := in.Segment
+		if o.Segment != nil {
+			segment = *o.Segment
+		}
+		if !ok || o.Seq >= in.Next || o.Pos < 0 || o.Length <= 0 || o.Length > MaxLine || segment > in.Segment ||
+			segment == in.Segment && o.Pos+int64(o.Length) >= in.Offset {
 			return position{}, errors.New("its list of open intents is malformed")
 		}
-		p.open[o.Seq] = openIntent{o.Seq, o.Pos, o.Length, o.Run, o.Operation, leaf}
+		p.open[o.Seq] = openIntent{o.Seq, segment, o.Pos, o.Length, o.Run, o.Operation, leaf}
 	}
 	switch {
 	case !bytes.Equal(encodeState(&p), doc):

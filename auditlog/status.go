@@ -22,7 +22,8 @@ type Status struct {
 	Records      uint64 `json:"records"`
 	Durable      uint64 `json:"durable"`
 	Checkpointed uint64 `json:"checkpointed"`
-	Bytes        int64  `json:"bytes"` // size of the log
+	Segment      uint64 `json:"segment"` // number of the log's file, from 0
+	Bytes        int64  `json:"bytes"`   // size of the log's file
 
 	OpenOperations int    `json:"open_operations"` // of this writer
 	OpenIntents    int    `json:"open_intents"`    // of all writers
@@ -41,6 +42,7 @@ func (l *Log) Status() Status {
 	var s Status
 	l.posMu.Lock()
 	s.Origin, s.KeyID, s.Records, s.Checkpointed, s.Bytes = l.pos.origin, l.pos.keyID, l.pos.next, l.pos.checkpointed, l.pos.offset
+	s.Segment = l.pos.segment
 	s.OpenOperations, s.OpenIntents = len(l.ops), len(l.pos.open)
 	l.posMu.Unlock()
 	s.Path, s.VKey, s.Run = l.store.Path(), l.vkey, l.run

@@ -87,6 +87,8 @@ const (
 	StateDocument Document = iota
 	// CheckpointDocument is the newest signed checkpoint.
 	CheckpointDocument
+	// ManifestDocument lists the closed segments of a SegmentStore.
+	ManifestDocument
 )
 
 // ErrReplaced is returned by a Store when another file has taken the place of

@@ -32,6 +32,7 @@ type Log struct {
 		sync.Once
 		err error
 	}
+	tending chan struct{} // there may be closed segments to hash or compress
 	quit    chan struct{} // closed: the committer ends when the queue is empty
 	stopped sync.WaitGroup
 
@@ -60,6 +61,7 @@ type options struct {
 	durability Durability
 	every      int
 	after      time.Duration
+	rotation   Rotation
 }
 
 func newLog(cfg Config) *Log {
@@ -68,7 +70,9 @@ func newLog(cfg Config) *Log {
 		run:  b64.EncodeToString(randomBytes(16)),
 		quit: make(chan struct{}),
 		ops:  make(map[uint64]*Operation),
-		opt:  options{cfg.Durability, cfg.CheckpointEvery, cfg.CheckpointAfter},
+		opt:  options{cfg.Durability, cfg.CheckpointEvery, cfg.CheckpointAfter, cfg.Rotation},
+
+		tending: make(chan struct{}, 1),
 	}
 	l.queue = queue{limit: cfg.QueueBytes, space: make(chan struct{}), wake: make(chan struct{}, 1)}
 	l.sync.dirty, l.sync.urgent = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -76,6 +80,7 @@ func newLog(cfg Config) *Log {
 }
 
 func (l *Log) startWorkers() {
+	l.stopped.Go(l.tendLoop)
 	l.stopped.Add(2)
 	go func() {
 		defer l.stopped.Done()
@@ -163,9 +168,22 @@ func (l *Log) SetOptions(durability Durability, every int, after time.Duration) 
 		after = DefaultCheckpointAfter
 	}
 	l.mu.Lock()
-	l.opt = options{durability, every, after}
+	l.opt.durability, l.opt.every, l.opt.after = durability, every, after
 	l.mu.Unlock()
 	l.queue.signal()
+}
+
+// SetRotation changes, while the log is open, when its file is closed and how
+// long closed ones are kept. The rules are those of Config.Rotation.
+func (l *Log) SetRotation(r Rotation) error {
+	if err := l.cfg.checkRotation(r); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.opt.rotation = r
+	l.mu.Unlock()
+	l.queue.signal()
+	return nil
 }
 
 func (l *Log) options() options {

@@ -4,7 +4,10 @@
 // part ends), LOG.checkpoint (the newest signed checkpoint), LOG.runs (one
 // locked file for each process that writes), LOG.torn-<UTC> (bytes of an
 // interrupted write) and the reserve, disk space for the last words of a full
-// disk. All files have mode 0600, folders 0700.
+// disk. Closed segments are LOG.<number>.<UTC>, with a further .gz if they are
+// compressed; manifest.json lists them, and LOG.archive.lock is held by the
+// process that hashes and compresses them. All files have mode 0600, folders
+// 0700.
 package jsonl
 
 import (
@@ -301,7 +304,7 @@ func (s *Store) Replace(segment uint64, at time.Time, content []byte) (string, e
 	if err := s.write(s.temporary("log"), content); err != nil {
 		return "", err
 	}
-	old := fmt.Sprintf("%s.%06d.%s", s.path, segment, at.UTC().Format("20060102T150405Z"))
+	old := s.beside(s.ArchiveName(segment, at))
 	if _, err := s.fs.Lstat(old); err == nil {
 		return "", fmt.Errorf("%s exists already; move it elsewhere and try again", old)
 	}
