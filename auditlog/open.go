@@ -158,11 +158,15 @@ func (l *Log) create(info StoreInfo) error {
 	if _, err := l.store.Load(CheckpointDocument); !errors.Is(err, fs.ErrNotExist) {
 		return l.refuse("log_missing", "neither the file nor its state is there, but a checkpoint of it is")
 	}
-	p := startPosition(l.cfg.Name+"/i0", l.cfg.KeyID, 0)
+	first, err := l.firstSegment()
+	if err != nil {
+		return err
+	}
+	p := startPosition(l.cfg.Name+"/i0", l.cfg.KeyID, first)
 	if err := l.useKeys(&p); err != nil || l.probing {
 		return err
 	}
-	err := l.store.Stage(StateDocument, encodeState(&p))
+	err = l.store.Stage(StateDocument, encodeState(&p))
 	if err == nil {
 		err = l.store.Publish(StateDocument)
 	}
@@ -173,6 +177,29 @@ func (l *Log) create(info StoreInfo) error {
 		return l.opening(err)
 	}
 	return l.loadFresh(p, info)
+}
+
+// firstSegment is the number of a new log's first file. Closed segments that
+// are there although there is neither a log nor a manifest were moved there on
+// purpose, and keep their numbers.
+func (l *Log) firstSegment() (uint64, error) {
+	seg, ok := l.store.(SegmentStore)
+	if !ok {
+		return 0, nil
+	}
+	if _, err := l.store.Load(ManifestDocument); !errors.Is(err, fs.ErrNotExist) {
+		return 0, l.refuse("log_missing", "neither the file nor its state is there, but a manifest of its closed segments is")
+	}
+	return nextNumber(seg)
+}
+
+// nextNumber is the number behind those of all closed segments.
+func nextNumber(seg SegmentStore) (uint64, error) {
+	list, err := seg.Archives()
+	if err != nil || len(list) == 0 {
+		return 0, err
+	}
+	return list[len(list)-1].Segment + 1, nil
 }
 
 // loadFresh goes on with a log whose state covers no record yet: an empty,

@@ -44,7 +44,8 @@ func (l *Log) rotationDue() bool {
 	l.mu.Lock()
 	r, full := l.opt.rotation, l.health.full
 	l.mu.Unlock()
-	if !r.rotates() || full || l.sync.broken.Load() {
+	// What ends a process ends its file only at the next start.
+	if !r.rotates() || full || l.closing.Load() || l.sync.broken.Load() {
 		return false
 	}
 	now := l.cfg.Now()

@@ -62,6 +62,9 @@ type VerifyOptions struct {
 	// Manifest is the text of the log's manifest of closed segments. The names of
 	// the sources must then be those of the files. nil: none.
 	Manifest []byte
+	// ManifestKept says that the manifest was kept from an earlier time, so that
+	// segments that were closed after its newest one are not in it.
+	ManifestKept bool
 	// Closed demands that the last file ends with segment_end.
 	Closed bool
 	// Strict checks the exact form of every body, and makes warnings count.

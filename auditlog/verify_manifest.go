@@ -135,9 +135,14 @@ func (j *judge) finishManifest() {
 			j.manifestHole(m.Segments[i-1].Segment, e.Segment)
 		}
 	}
+	newest := uint64(0)
+	if len(m.Segments) > 0 {
+		newest = m.Segments[len(m.Segments)-1].Segment
+	}
 	for i := range j.files {
 		f := &j.files[i]
 		_, gone := j.retired[f.segment]
+		gone = gone || j.opts.ManifestKept && f.segment > newest
 		if f.ended && f.archive && !f.broken && !listed[i] && !gone {
 			j.findAt(place{}, "manifest_mismatch", "the closed segment %s is not in the manifest", f.base)
 		}
