@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"regexp"
 	"strconv"
 	"strings"
@@ -171,9 +172,11 @@ func (l *Log) surveyOld() (oldLog, error) {
 		}
 	}
 	if info, err := l.store.Stat(); err == nil && info.Exists {
-		if err := l.surveyLines(&old, info.Size, take); err != nil {
+		if err := l.surveyLines(&old, storeReader{l.store}, info.Size, take); err != nil {
 			return old, err
 		}
+	} else if err := l.surveyArchive(&old, take); err != nil {
+		return old, err
 	}
 	if note, err := l.store.Load(CheckpointDocument); err == nil {
 		if head, err := ReadTreeHead(note); err == nil && take(head.Origin) {
@@ -184,8 +187,32 @@ func (l *Log) surveyOld() (oldLog, error) {
 	return old, nil
 }
 
-func (l *Log) surveyLines(old *oldLog, size int64, take func(origin string) bool) error {
-	lines := newLineReader(storeReader{l.store}, 0, size)
+// surveyArchive looks at the newest closed segment where there is no log.
+func (l *Log) surveyArchive(old *oldLog, take func(origin string) bool) error {
+	seg, ok := l.store.(SegmentStore)
+	if !ok {
+		return nil
+	}
+	list, err := seg.Archives()
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	newest := list[len(list)-1].Segment
+	f, err := seg.OpenArchive(newest)
+	if errors.Is(err, fs.ErrNotExist) {
+		old.segment = max(old.segment, newest)
+		return nil // compressed
+	}
+	if err != nil {
+		return err
+	}
+	err = l.surveyLines(old, f, f.Size(), take)
+	old.segment = max(old.segment, newest)
+	return errors.Join(err, f.Close())
+}
+
+func (l *Log) surveyLines(old *oldLog, r readerAt, size int64, take func(origin string) bool) error {
+	lines := newLineReader(r, 0, size)
 	var s *sealer
 	intact := true
 	for i := 0; ; i++ {
@@ -209,6 +236,9 @@ func (l *Log) surveyLines(old *oldLog, size int64, take func(origin string) bool
 			ChainHash(old.foundChain, old.good, line.Seal.Leaf) == line.Seal.Chain && (s.mac == nil || s.checks(&line))
 		if intact {
 			old.good, old.foundChain = old.good+1, line.Seal.Chain
+			if s.mac != nil && (bodyView{line.Prefix}).text("kind") == kindEpochEnd {
+				s.evolve(old.origin)
+			}
 		}
 	}
 }
@@ -239,8 +269,18 @@ func (l *Log) surveyFirst(old *oldLog, line *Line, take func(origin string) bool
 		return nil
 	}
 	old.foundChain = GenesisChain(origin)
+	b := bodyView{line.Prefix}
+	start := b.text("kind") == kindSegment
+	if start {
+		old.keyID = line.Seal.KeyID
+	}
 	if k0, err := l.cfg.macKey(line.Seal.KeyID); err == nil {
-		if s, err := newSealer(k0, origin, line.Seal.KeyID, 0); err == nil && s.checks(line) {
+		if s, err := newSealer(k0, origin, line.Seal.KeyID, line.Seal.Epoch); err == nil && s.checks(line) {
+			if start {
+				// Sealed with the log's key, it says where the segments before end.
+				old.good = line.Seal.Seq
+				old.foundChain, _ = b.hash("prev_chain")
+			}
 			return s
 		}
 	}

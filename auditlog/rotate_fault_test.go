@@ -17,7 +17,7 @@ import (
 // segments in the few records of a scenario, all but one deleted.
 var rotatingFaults = map[string]auditlog.Rotation{
 	"rotate": {Size: 4 << 10},
-	"retain": {Size: 4 << 10, KeepFiles: 1},
+	"retain": {Size: 4 << 10, KeepFiles: 1, Compress: true},
 }
 
 // holdsAll is holds for a log of several files. lost says that segments may

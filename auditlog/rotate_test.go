@@ -1,7 +1,10 @@
 package auditlog_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,12 +24,29 @@ func rotating(r auditlog.Rotation) setup {
 // archives lists the closed segments of a log, oldest first.
 func archives(t testing.TB, path string) []string {
 	t.Helper()
-	names, err := filepath.Glob(path + ".[0-9]*.*Z")
+	names, err := filepath.Glob(path + ".[0-9]*.*Z*")
 	if err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(names)
-	return names
+	return slices.CompactFunc(names, func(next, before string) bool { return before+".gz" == next })
+}
+
+// plain reads a file of a log, decompressing a compressed segment.
+func plain(t testing.TB, name string) []byte {
+	t.Helper()
+	data := read(t, name)
+	if !strings.HasSuffix(name, ".gz") {
+		return data
+	}
+	z, err := gzip.NewReader(bytes.NewReader(data))
+	if err == nil {
+		data, err = io.ReadAll(z)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return data
 }
 
 // files are all files of a log, oldest first.
@@ -48,7 +68,9 @@ func verifyAll(t testing.TB, path string, allowed ...string) *auditlog.Report {
 	t.Helper()
 	var sources []auditlog.Source
 	for _, name := range files(t, path) {
-		sources = append(sources, auditlog.FileSource(name))
+		sources = append(sources, auditlog.Source{Name: name, Open: func() (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader(plain(t, name))), nil
+		}})
 	}
 	opts := auditlog.VerifyOptions{Strict: true, Secret: []byte(testSecret)}
 	if text, err := os.ReadFile(filepath.Join(filepath.Dir(path), "manifest.json")); err == nil {

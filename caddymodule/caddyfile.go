@@ -108,7 +108,13 @@ func some(d *caddyfile.Dispenser, into *[]string) error {
 //
 //	mcp_audit {
 //		log [<name>] {
-//			output     jsonl <path>
+//			output     jsonl <path> {
+//				rotate_size  <size>
+//				rotate_every hour|day
+//				keep_files   <n>
+//				keep_for     <duration>
+//				compress     [gzip]
+//			}
 //			name       <origin name>
 //			key        ed25519 <JWK or PEM, by placeholder>
 //			key_id     <id>
@@ -154,15 +160,17 @@ func (a *App) unmarshalLog(d *caddyfile.Dispenser) error {
 }
 
 func (c *LogConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
+	var rotation map[string]string
 	c.Source, err = block(d, map[string]func() error{
-		"output": func() error {
+		"output": func() (err error) {
 			if err := two(d, &c.Output, &c.Path); err != nil {
 				return err
 			}
 			if c.Output != "jsonl" {
 				return d.Errf("unknown store %q; use jsonl", c.Output)
 			}
-			return nil
+			rotation, err = c.unmarshalRotation(d)
+			return err
 		},
 		"name": func() error { return one(d, &c.Name) },
 		"key": func() error {
@@ -184,6 +192,9 @@ func (c *LogConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
 		},
 		"checkpoint": func() error { return c.unmarshalCheckpoint(d) },
 	})
+	if err == nil {
+		maps.Copy(c.Source, rotation)
+	}
 	return err
 }
 

@@ -67,6 +67,25 @@ type LogConfig struct {
 	// 10s; -1 is off.
 	CheckpointInterval caddy.Duration `json:"checkpoint_interval,omitempty"`
 
+	// The log's file is closed, and a new one begun, when it has this many
+	// bytes; 4096 or more. Default: 0, any size.
+	RotateSize int64 `json:"rotate_size,omitempty"`
+
+	// The log's file is closed at the end of each `hour` or `day` (UTC) in which
+	// it got a record. Default: never.
+	RotateEvery string `json:"rotate_every,omitempty"`
+
+	// The oldest closed files beyond this number are deleted. The log says so
+	// first. Default: 0, all are kept.
+	KeepFiles int `json:"keep_files,omitempty"`
+
+	// Files that were closed longer ago are deleted. The log says so first.
+	// Default: 0, they are kept.
+	KeepFor caddy.Duration `json:"keep_for,omitempty"`
+
+	// Closed files are stored compressed: `gzip`. Default: as they are.
+	Compress string `json:"compress,omitempty"`
+
 	// Where the options stand in the Caddyfile, for error messages. The
 	// Caddyfile adapter writes it.
 	Source map[string]string `json:"source,omitempty"`
@@ -90,6 +109,7 @@ type logSettings struct {
 	secret     []byte
 	signingKey ed25519.PrivateKey
 	durability auditlog.Durability
+	rotation   auditlog.Rotation
 	identity   auditlog.Hash // of what may not change while the log is open
 	digest     auditlog.Hash // of the configuration with secrets replaced
 	logger     *zap.Logger
@@ -99,7 +119,7 @@ type logSettings struct {
 // creates and opens nothing.
 func (c LogConfig) resolve(name string, logger *zap.Logger) (*logSettings, error) {
 	s := &logSettings{LogConfig: c, name: name, logger: logger}
-	steps := []func() error{s.resolveStore, s.resolveKeys, s.resolvePolicy}
+	steps := []func() error{s.resolveStore, s.resolveKeys, s.resolvePolicy, s.resolveRotation}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return nil, err
@@ -247,6 +267,7 @@ func (s *logSettings) auditConfig() (auditlog.Config, error) {
 		Durability:      s.durability,
 		CheckpointEvery: s.CheckpointRecords,
 		CheckpointAfter: time.Duration(s.CheckpointInterval),
+		Rotation:        s.rotation,
 		ConfigSHA256:    s.digest,
 		Version:         version(),
 		Actor:           "caddy",

@@ -137,6 +137,9 @@ func (s *sharedLog) applyLocked(ctx context.Context, settings *logSettings) erro
 			return fmt.Errorf("log %s: recording the changed configuration: %w", s.path, err)
 		}
 		s.log.SetOptions(settings.durability, settings.CheckpointRecords, time.Duration(settings.CheckpointInterval))
+		if err := s.log.SetRotation(settings.rotation); err != nil {
+			return err
+		}
 	}
 	s.settings = settings
 	return nil

@@ -35,8 +35,8 @@ func (s *Store) Archives() ([]auditlog.Archive, error) {
 	})
 	// A crash can leave a segment and its compressed copy. Then the former
 	// counts, and its name comes first.
-	list = slices.CompactFunc(list, func(a, b auditlog.Archive) bool {
-		return a.Name+CompressedSuffix == b.Name
+	list = slices.CompactFunc(list, func(next, before auditlog.Archive) bool {
+		return before.Name+CompressedSuffix == next.Name
 	})
 	return list, nil
 }

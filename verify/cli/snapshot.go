@@ -164,5 +164,5 @@ func segmentsOf(log string) ([]string, error) {
 	for i, name := range names {
 		names[i] = filepath.Join(dir, name)
 	}
-	return slices.CompactFunc(names, func(a, b string) bool { return a+jsonl.CompressedSuffix == b }), nil
+	return slices.CompactFunc(names, func(next, before string) bool { return before+jsonl.CompressedSuffix == next }), nil
 }

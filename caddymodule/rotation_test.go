@@ -1,0 +1,64 @@
+package caddymodule_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+)
+
+func TestMistakesInRotationNameTheirPlace(t *testing.T) {
+	for options, want := range map[string]string{
+		"rotate_sze 1MiB":                       `unrecognized subdirective "rotate_sze"`,
+		"rotate_size 1MiB\nrotate_size 2MiB":    "rotate_size is given twice, first at Caddyfile:5",
+		"rotate_size":                           "rotate_size takes exactly one argument",
+		"rotate_size 1KiB":                      "4KiB or more",
+		"rotate_size many":                      `"many" is not a size`,
+		"rotate_every week":                     `unknown value "week"`,
+		"rotate_size 1MiB\nkeep_files 0":        `"0" is not a number of 1 or more`,
+		"rotate_size 1MiB\nkeep_for never":      `"never" is not a time`,
+		"rotate_size 1MiB\ncompress zip":        `unknown format "zip"`,
+		"rotate_size 1MiB\ncompress gzip fast":  "wrong argument count",
+		"rotate_every hour {\n}":                `rotate_every`,
+		"rotate_every hour\nkeep_files 3 files": "keep_files takes exactly one argument",
+	} {
+		text := "{\n\tmcp_audit {\n\t\tlog {\n\t\t\toutput jsonl /srv/audit.jsonl {\n" + options + "\n}\n\t\t}\n\t}\n}\n"
+		_, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), map[string]any{"filename": "Caddyfile"})
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "Caddyfile:") {
+			t.Errorf("%q: %v, want %q with its place", options, err, want)
+		}
+	}
+}
+
+func TestRetentionWithoutRotationFailsAtLoad(t *testing.T) {
+	up := newUpstream(t, ok)
+	r := start(t, up, "", "")
+	for _, option := range []string{"keep_files 3", "keep_for 1h", "compress"} {
+		text := strings.Replace(r.caddyfile("", ""), r.log(), r.log()+" {\n"+option+"\n}", 1)
+		name, _, _ := strings.Cut(option, " ")
+		if err := r.load(text); err == nil || !strings.Contains(err.Error(), name+": it concerns closed files") || !strings.Contains(err.Error(), "Caddyfile:") {
+			t.Errorf("%s: %v", option, err)
+		}
+	}
+}
+
+func TestAReloadBeginsToRotate(t *testing.T) {
+	up := newUpstream(t, ok)
+	r := start(t, up, "", "")
+	r.post(echoCall)
+	r.await(2)
+	text := strings.Replace(r.caddyfile("", ""), r.log(), r.log()+" {\nrotate_size 4KiB\nkeep_files 2\n}", 1)
+	if err := r.load(text); err != nil {
+		t.Fatal(err)
+	}
+	for range 30 {
+		if status, answer := r.post(echoCall); status != 200 || strings.Contains(answer, `"error"`) {
+			t.Fatalf("a call of a log that is rotated: %d %s", status, answer)
+		}
+	}
+	closed, err := filepath.Glob(r.log() + ".0*Z")
+	if err != nil || len(closed) != 2 {
+		t.Errorf("closed files %v, %v", closed, err)
+	}
+}
