@@ -3,6 +3,7 @@ package auditlog
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -21,6 +22,8 @@ type committer struct {
 	work  []*entry
 
 	lastWords bool // this commit is the one right after the disk was found full
+
+	epochs epochs
 
 	rotateAfter time.Time // a rotation that could not be prepared is tried again then
 	expires     time.Time // when there may be a segment to delete; zero: at once
@@ -71,7 +74,7 @@ func (l *Log) commitLoop() {
 // hasWork reports whether something is to be written that nobody queued. A
 // failing log is tried again only when the timer says so.
 func (l *Log) hasWork(ticked bool) bool {
-	turn := l.turnDue()
+	turn := l.turnDue() || l.idleDue()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -88,7 +91,7 @@ func (l *Log) hasWork(ticked bool) bool {
 
 // nextTick is how long the committer may sleep.
 func (l *Log) nextTick() time.Duration {
-	tick := l.turnTick()
+	tick := min(l.turnTick(), l.idleTick())
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.health.failing {
@@ -181,14 +184,28 @@ func (l *Log) appendLocked(written, batch []*entry, opt options) ([]*entry, erro
 	if full {
 		work = withoutNew(work)
 	}
-	if err := l.write(work, opt); err != nil {
-		return written, err
+	for len(work) > 0 {
+		n := slices.IndexFunc(work, func(e *entry) bool { return e.kind == keyEntry })
+		if n == 0 {
+			if err := l.writeKeys(work[0]); err != nil {
+				return written, err
+			}
+			n = 1
+		} else {
+			if n < 0 {
+				n = len(work)
+			}
+			if err := l.write(work[:n], opt); err != nil {
+				return written, err
+			}
+		}
+		written = append(written, work[:n]...)
+		work = work[n:]
 	}
-	written = append(written, work...)
 	if full {
 		return written, errDiskFull
 	}
-	return written, nil
+	return written, l.writeIdle()
 }
 
 var errDiskFull = errors.New("the disk is full")

@@ -58,6 +58,15 @@ type Config struct {
 	// CheckpointAfter is the time after which a checkpoint is signed, if
 	// anything is new. 0: 10 s. Below 0: off.
 	CheckpointAfter time.Duration
+	// EpochEvery and EpochAfter end an epoch of the MAC key after so many
+	// records, or so much time, if anything was recorded in it. 0: an epoch ends
+	// with the file. With a static key this protects nothing; it is for who
+	// wants to hand out the MAC key of a stretch of the log.
+	EpochEvery int
+	EpochAfter time.Duration
+	// Heartbeat is the silence after which a record says that the writer lives.
+	// 0: none.
+	Heartbeat time.Duration
 	// Rotation closes the log's file and deletes closed ones. Its zero value
 	// does neither. The Store must be a SegmentStore.
 	Rotation Rotation
@@ -113,6 +122,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if err := checkName(c.Name); err != nil {
 		return c, fmt.Errorf("audit log %s: %w", c.Store.Path(), err)
+	}
+	if c.EpochEvery < 0 || c.EpochAfter < 0 || c.Heartbeat < 0 {
+		return c, fmt.Errorf("audit log %s: the length of an epoch or of the silence before a heartbeat is negative", c.Store.Path())
 	}
 	if err := c.checkRotation(c.Rotation); err != nil {
 		return c, err

@@ -201,17 +201,9 @@ func (l *Log) resync(seg SegmentStore) error {
 	if err != nil {
 		return l.unusable(err)
 	}
-	k0, err := l.cfg.macKey(p.keyID)
-	if err != nil {
-		return l.refuse("unknown_key", err.Error())
+	if err := l.useKeys(&p); err != nil {
+		return err
 	}
-	sealer, err := newSealer(k0, p.origin, p.keyID, p.epoch)
-	if err != nil {
-		return l.refuse("state_invalid", "its state file is not valid: "+err.Error())
-	}
-	l.posMu.Lock()
-	l.seal = sealer
-	l.posMu.Unlock()
 	l.commits.buf = l.commits.buf[:0]
 	return l.loadAt(p, info)
 }

@@ -25,6 +25,8 @@ const (
 	kindDiskFull   = "disk_full"
 	kindIOError    = "io_error"
 	kindEpochEnd   = "epoch_end"
+	kindHeartbeat  = "heartbeat"
+	kindRotation   = "key_rotation"
 	kindIntent     = "intent"
 	kindOutcome    = "outcome"
 )

@@ -138,7 +138,7 @@ func (l *Log) loadAt(p position, info StoreInfo) error {
 
 // startAt takes what the state covers for durable: it was when it was written.
 func (l *Log) startAt(p *position) {
-	l.sync.reached(durablePoint{p.offset, p.next, p.chain, p.epoch, l.seal.key})
+	l.sync.reached(durablePoint{p.offset, p.next, p.chain, p.keyID, p.epoch, l.seal.key})
 }
 
 // unusable is the error of a path that holds no log file.
@@ -276,16 +276,28 @@ func (l *Log) useKeys(p *position) error {
 			Remedy: "give the key file that the log was written with",
 		}
 	}
-	if l.signer, err = NoteSigner(p.origin, private); err != nil {
+	signer, err := NoteSigner(p.origin, private)
+	if err != nil {
 		return l.refuse("state_invalid", "its origin cannot name a key")
 	}
-	if l.vkey, err = VKey(p.origin, private.Public().(ed25519.PublicKey)); err != nil {
+	vkey, err := VKey(p.origin, private.Public().(ed25519.PublicKey))
+	if err != nil {
 		return l.opening(err)
 	}
-	if l.seal, err = newSealer(k0, p.origin, p.keyID, p.epoch); err != nil {
+	if p.vkey != "" && p.vkey != vkey {
+		r := l.refuse("checkpoint_sig_invalid", fmt.Sprintf("its signing key was rotated to %s, which is not the one at hand", p.vkey))
+		r.Remedy = "give the key file or the signing key that it was rotated to; if that is lost, " + r.Remedy
+		return r
+	}
+	seal, err := newSealer(k0, p.origin, p.keyID, p.epoch)
+	if err != nil {
 		return l.refuse("state_invalid", "its state file is not valid: "+err.Error())
 	}
-	l.enc = &encoder{run: l.run, blind: newBlinder(blindKey(k0))}
+	seal.find = l.cfg.macKey
+	l.posMu.Lock()
+	l.seal, l.signer, l.vkey, l.keyed = seal, signer, vkey, p.keyID
+	l.posMu.Unlock()
+	l.enc.Store(&encoder{run: l.run, blind: newBlinder(blindKey(k0))})
 	return nil
 }
 
@@ -293,6 +305,13 @@ func (l *Log) useKeys(p *position) error {
 func (c *Config) macKey(kid string) ([]byte, error) {
 	if c.Secret != nil {
 		return StaticKey(c.Secret, kid), nil
+	}
+	if key, ok := c.Keys.MACKey(kid); ok {
+		return key, nil
+	}
+	// Another process may have made it, for a key rotation.
+	if err := c.Keys.refresh(); err != nil {
+		return nil, err
 	}
 	if key, ok := c.Keys.MACKey(kid); ok {
 		return key, nil
@@ -305,6 +324,11 @@ func (c *Config) macKey(kid string) ([]byte, error) {
 func (c *Config) signingKey(kid string) (ed25519.PrivateKey, error) {
 	if len(c.SigningKey) == ed25519.PrivateKeySize {
 		return c.SigningKey, nil
+	}
+	if _, ok := c.Keys.SigningKey(kid); !ok {
+		if err := c.Keys.refresh(); err != nil {
+			return nil, err
+		}
 	}
 	for _, id := range []string{kid, c.KeyID} {
 		if key, ok := c.Keys.SigningKey(id); ok {
@@ -335,7 +359,7 @@ func (l *Log) checkStart(p *position, r readerAt, size int64) error {
 	case h.numbered && h.segment != p.segment:
 		return l.refuse("state_invalid", fmt.Sprintf("the file is segment %d of the log, but its state file is that of segment %d", h.segment, p.segment))
 	case kind == kindSegment:
-		return l.checkSegmentStart(&h)
+		return l.checkSegmentStart(p, &h)
 	case line.LeafHash() != line.Seal.Leaf || line.Seal.Seq != 0 || ChainHash(GenesisChain(origin), 0, line.Seal.Leaf) != line.Seal.Chain:
 		return l.refuse("content_modified", "its first record was changed")
 	}
@@ -350,7 +374,7 @@ func (l *Log) checkStart(p *position, r readerAt, size int64) error {
 			return r
 		}
 	}
-	if vkey != l.vkey {
+	if vkey != l.vkey && keyID == p.keyID {
 		r := l.refuse("checkpoint_sig_invalid", "its first record names another signing key than the one at hand")
 		r.Remedy = "give the signing key that it was written with; if that is lost, " + r.Remedy
 		return r
@@ -360,7 +384,7 @@ func (l *Log) checkStart(p *position, r readerAt, size int64) error {
 
 // checkSegmentStart checks that a file's segment_start was sealed with the keys
 // at hand.
-func (l *Log) checkSegmentStart(h *fileHead) error {
+func (l *Log) checkSegmentStart(p *position, h *fileHead) error {
 	s := &h.line.Seal
 	if h.line.LeafHash() != s.Leaf || !h.whole || ChainHash(h.prevChain, s.Seq, s.Leaf) != s.Chain {
 		return l.refuse("content_modified", "its first record was changed")
@@ -373,6 +397,9 @@ func (l *Log) checkSegmentStart(h *fileHead) error {
 		r := l.refuse("mac_invalid", fmt.Sprintf("it was not written with this secret or key file (key id %s)", s.KeyID))
 		r.Remedy = "give the secret or key file that it was written with; if that is lost, " + r.Remedy
 		return r
+	}
+	if s.KeyID == p.keyID && h.vkey != "" && h.vkey != l.vkey {
+		return l.refuse("checkpoint_sig_invalid", "its first record names another signing key than the one at hand")
 	}
 	return nil
 }
@@ -430,7 +457,11 @@ func (l *Log) followFile(r readerAt, size int64, active bool) error {
 		}
 	})
 	known := l.pos.next
+	rotated := l.pos.keyID != l.keyed
 	l.posMu.Unlock()
+	if rotated && err == nil {
+		err = l.useKeys(&l.pos)
+	}
 	for _, e := range own {
 		l.owe(e)
 	}

@@ -21,6 +21,7 @@ type position struct {
 	chain   Hash
 	tree    Range
 	keyID   string
+	vkey    string // of the last key rotation; "" if there was none
 	epoch   uint64
 	open    map[uint64]openIntent // by seq
 
@@ -61,6 +62,10 @@ type sealer struct {
 	epoch uint64
 	key   []byte // K_e
 	mac   *macer
+
+	// find returns K_0 of the key that a rotation goes over to. nil: none is
+	// at hand.
+	find func(keyID string) ([]byte, error)
 }
 
 // maxEpoch bounds the derivations that a planted state can ask for.
@@ -79,7 +84,20 @@ func newSealer(k0 []byte, origin, keyID string, epoch uint64) (*sealer, error) {
 
 // clone copies a sealer, so that one may go on without the other.
 func (s *sealer) clone() *sealer {
-	return &sealer{keyID: s.keyID, epoch: s.epoch, key: s.key, mac: newMacer(macKey(s.key))}
+	return &sealer{keyID: s.keyID, epoch: s.epoch, key: s.key, mac: newMacer(macKey(s.key)), find: s.find}
+}
+
+// rekey goes over to the key of another id, at epoch 0.
+func (s *sealer) rekey(keyID string) error {
+	if s.find == nil {
+		return fmt.Errorf("the MAC key %q is not at hand", keyID)
+	}
+	key, err := s.find(keyID)
+	if err != nil {
+		return err
+	}
+	s.keyID, s.epoch, s.key, s.mac = keyID, 0, key, newMacer(macKey(key))
+	return nil
 }
 
 // evolve goes on to the next epoch.
@@ -128,11 +146,12 @@ func (p *position) check(l *Line, fault LineFault, s *sealer) error {
 type folded struct {
 	kind   string
 	intent openIntent // kind intent
+	keyID  string     // kind key_rotation: the new one
 }
 
 // fold takes a checked line of the given length at the position's offset.
 func (p *position) fold(l *Line, length int, s *sealer) (f folded) {
-	var run, operation string
+	var run, operation, vkey string
 	var intentSeq uint64
 	var signed, at []byte
 	bodyMembers(l.Prefix, func(name string, value []byte) bool {
@@ -145,6 +164,10 @@ func (p *position) fold(l *Line, length int, s *sealer) (f folded) {
 			f.kind = textValue(value)
 		case "note":
 			signed, _ = canon.Unquote(nil, value)
+		case "new_key_id":
+			f.keyID = textValue(value)
+		case "new_vkey":
+			vkey = textValue(value)
 		case "run":
 			run = textValue(value)
 		case "timestamp":
@@ -166,10 +189,12 @@ func (p *position) fold(l *Line, length int, s *sealer) (f folded) {
 	case kindEpochEnd:
 		p.epoch++
 		s.evolve(p.origin)
+	case kindRotation:
+		p.keyID, p.vkey, p.epoch = f.keyID, vkey, 0
 	case kindSegmentEnd:
 		p.ended = true
 	}
-	p.used = p.used || f.kind != kindSegment && f.kind != kindCheckpoint
+	p.used = p.used || f.kind != kindSegment && f.kind != kindCheckpoint && f.kind != kindHeartbeat && f.kind != kindEpochEnd
 	p.advance(l.Seal.Leaf, l.Seal.Chain, length+1, f.kind == kindCheckpoint)
 	return f
 }

@@ -236,11 +236,24 @@ func (l *Log) surveyLines(old *oldLog, r readerAt, size int64, take func(origin 
 			ChainHash(old.foundChain, old.good, line.Seal.Leaf) == line.Seal.Chain && (s.mac == nil || s.checks(&line))
 		if intact {
 			old.good, old.foundChain = old.good+1, line.Seal.Chain
-			if s.mac != nil && (bodyView{line.Prefix}).text("kind") == kindEpochEnd {
-				s.evolve(old.origin)
-			}
+			intact = s.mac == nil || surveyKeys(old, s, bodyView{line.Prefix})
 		}
 	}
+}
+
+// surveyKeys follows the keys of the records. It reports whether they are at
+// hand.
+func surveyKeys(old *oldLog, s *sealer, b bodyView) bool {
+	switch b.text("kind") {
+	case kindEpochEnd:
+		s.evolve(old.origin)
+	case kindRotation:
+		if s.rekey(b.text("new_key_id")) != nil {
+			return false
+		}
+		old.keyID = s.keyID
+	}
+	return true
 }
 
 // surveyFirst reads the names in a first line. The sealer has no MAC if its
@@ -281,6 +294,7 @@ func (l *Log) surveyFirst(old *oldLog, line *Line, take func(origin string) bool
 				old.good = line.Seal.Seq
 				old.foundChain, _ = b.hash("prev_chain")
 			}
+			s.find = l.cfg.macKey
 			return s
 		}
 	}

@@ -159,10 +159,10 @@ func (l *Log) closeSegment(seg SegmentStore) (*nextSegment, error) {
 	if err := l.store.Append(c.buf, c.pos); err != nil {
 		return nil, l.writeFailed(err)
 	}
-	sealer := l.seal.clone()
-	sealer.evolve(t.origin)
+	seal := l.seal.clone()
+	seal.evolve(t.origin)
 	l.posMu.Lock()
-	l.pos, l.seal = t, sealer
+	l.pos, l.seal = t, seal
 	l.posMu.Unlock()
 	return next, nil
 }

@@ -28,6 +28,10 @@ func archives(t testing.TB, path string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		_, _, _, _, ok := auditlog.SplitArchiveName(filepath.Base(name))
+		return !ok
+	})
 	slices.Sort(names)
 	return slices.CompactFunc(names, func(next, before string) bool { return before+".gz" == next })
 }

@@ -15,7 +15,8 @@ import (
 
 // The state document is one JSON object in one exact spelling, a line feed,
 // and the CRC-32C of that line. Its members are those of a position; an open
-// intent names its segment if that is not the position's.
+// intent names its segment if that is not the position's, and the public key is
+// named after a key rotation.
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -49,6 +50,10 @@ func encodeState(p *position) []byte {
 	}
 	b = append(b, `],"key_id":`...)
 	b = canon.AppendString(b, p.keyID)
+	if p.vkey != "" {
+		b = append(b, `,"vkey":`...)
+		b = canon.AppendString(b, p.vkey)
+	}
 	b = append(b, `,"epoch":`...)
 	b = strconv.AppendUint(b, p.epoch, 10)
 	b = append(b, `,"open":[`...)
@@ -112,6 +117,7 @@ func decodeState(doc []byte) (position, error) {
 		Chain   string   `json:"chain"`
 		Range   []string `json:"range"`
 		KeyID   string   `json:"key_id"`
+		VKey    string   `json:"vkey"`
 		Epoch   uint64   `json:"epoch"`
 		Open    []struct {
 			Seq       uint64  `json:"seq"`
@@ -131,7 +137,7 @@ func decodeState(doc []byte) (position, error) {
 	}
 	p := position{
 		origin: in.Origin, segment: in.Segment, fileID: in.Inode, offset: in.Offset, next: in.Next,
-		keyID: in.KeyID, epoch: in.Epoch, open: make(map[uint64]openIntent, len(in.Open)),
+		keyID: in.KeyID, vkey: in.VKey, epoch: in.Epoch, open: make(map[uint64]openIntent, len(in.Open)),
 	}
 	var ok bool
 	if p.chain, ok = parseHash(in.Chain); !ok {

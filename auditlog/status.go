@@ -42,10 +42,10 @@ func (l *Log) Status() Status {
 	var s Status
 	l.posMu.Lock()
 	s.Origin, s.KeyID, s.Records, s.Checkpointed, s.Bytes = l.pos.origin, l.pos.keyID, l.pos.next, l.pos.checkpointed, l.pos.offset
-	s.Segment = l.pos.segment
+	s.Segment, s.VKey = l.pos.segment, l.vkey
 	s.OpenOperations, s.OpenIntents = len(l.ops), len(l.pos.open)
 	l.posMu.Unlock()
-	s.Path, s.VKey, s.Run = l.store.Path(), l.vkey, l.run
+	s.Path, s.Run = l.store.Path(), l.run
 	s.Durable = l.sync.durable.Load()
 	s.RepeatedEnds = l.repeated.Load()
 	s.Queued, s.QueuedBytes = l.queue.length()

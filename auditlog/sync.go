@@ -38,6 +38,7 @@ type durablePoint struct {
 	offset int64
 	next   uint64
 	chain  Hash
+	keyID  string
 	epoch  uint64
 	key    []byte // K_e
 }
@@ -120,7 +121,7 @@ func (l *Log) persist() error {
 func (l *Log) here() durablePoint {
 	l.posMu.Lock()
 	defer l.posMu.Unlock()
-	return durablePoint{l.pos.offset, l.pos.next, l.pos.chain, l.seal.epoch, l.seal.key}
+	return durablePoint{l.pos.offset, l.pos.next, l.pos.chain, l.seal.keyID, l.seal.epoch, l.seal.key}
 }
 
 // flush makes everything appended before the call durable. The commit lock is
@@ -190,8 +191,8 @@ func (l *Log) rewriteLocked() error {
 	}
 	from := l.sync.point
 	r := &patchedReader{r: storeReader{l.store}, patch: l.commits.buf, pos: l.commits.pos}
-	p := position{origin: l.pos.origin, segment: l.pos.segment, offset: from.offset, next: from.next, chain: from.chain, epoch: from.epoch, open: map[uint64]openIntent{}}
-	s := &sealer{keyID: l.seal.keyID, epoch: from.epoch, key: from.key, mac: newMacer(macKey(from.key))}
+	p := position{origin: l.pos.origin, segment: l.pos.segment, offset: from.offset, next: from.next, chain: from.chain, keyID: from.keyID, epoch: from.epoch, open: map[uint64]openIntent{}}
+	s := &sealer{keyID: from.keyID, epoch: from.epoch, key: from.key, mac: newMacer(macKey(from.key)), find: l.seal.find}
 	torn, err := follow(&p, s, r, l.pos.offset, nil)
 	if err == nil && (torn != nil || p.chain != l.pos.chain) {
 		err = &lineError{"chain_broken", "what was written is not what can be read back"}

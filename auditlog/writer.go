@@ -21,7 +21,8 @@ type Log struct {
 
 	probing bool // only look whether the log could be opened; change nothing
 
-	enc    *encoder
+	enc    atomic.Pointer[encoder]
+	keyed  string // key id of enc, signer and vkey; the commit lock guards it
 	signer note.Signer
 	vkey   string
 
@@ -117,8 +118,8 @@ func (l *Log) Begin(ctx context.Context, in Intent) (*Operation, error) {
 	if in.OperationID == "" {
 		in.OperationID = NewOperationID()
 	}
-	session := l.enc.blind.session(in.SessionID)
-	d, err := l.enc.intent(&in, session, newStamp(l.cfg.Now()))
+	session := l.enc.Load().blind.session(in.SessionID)
+	d, err := l.enc.Load().intent(&in, session, newStamp(l.cfg.Now()))
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +141,7 @@ func (l *Log) Event(ctx context.Context, ev Event) (seq uint64, err error) {
 	if ev.OperationID == "" {
 		ev.OperationID = NewOperationID()
 	}
-	d, err := l.enc.event(&ev, newStamp(l.cfg.Now()))
+	d, err := l.enc.Load().event(&ev, newStamp(l.cfg.Now()))
 	if err != nil {
 		return 0, err
 	}

@@ -226,7 +226,7 @@ func (s *logSettings) resolvePolicy() error {
 
 // seal computes what later configurations are compared with.
 func (s *logSettings) seal() error {
-	s.identity = fingerprint([]byte(s.Path), []byte(s.Name), []byte(s.KeyID), []byte(s.KeysFile), s.secret, s.signingKey)
+	s.identity = fingerprint([]byte(s.Path), []byte(s.Name), []byte(s.KeysFile), s.secret)
 	shown := s.LogConfig
 	shown.Source = nil
 	for _, secret := range []*string{&shown.Secret, &shown.Key} {

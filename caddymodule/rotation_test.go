@@ -1,6 +1,11 @@
 package caddymodule_test
 
 import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -60,5 +65,45 @@ func TestAReloadBeginsToRotate(t *testing.T) {
 	closed, err := filepath.Glob(r.log() + ".0*Z")
 	if err != nil || len(closed) != 2 {
 		t.Errorf("closed files %v, %v", closed, err)
+	}
+}
+
+func TestAReloadWithANewKeyRotatesIt(t *testing.T) {
+	up := newUpstream(t, ok)
+	newKey := func() string {
+		_, key, err := ed25519.GenerateKey(rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		der, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), "key.pem")
+		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return "key ed25519 {file." + file + "}\nsecret {env.MCP_AUDIT_TEST_SECRET}\n"
+	}
+	t.Setenv("MCP_AUDIT_TEST_SECRET", "an unpublished secret of the tests, 43")
+	first, second := newKey(), newKey()
+	r := start(t, up, "", first)
+	r.post(echoCall)
+	r.await(2)
+	if err := r.load(r.caddyfile("", first+"key_id k7")); err == nil || !strings.Contains(err.Error(), "give a new key, too") {
+		t.Errorf("a new key_id without a key: %v", err)
+	}
+	if err := r.load(r.caddyfile("", second)); err != nil {
+		t.Fatal(err)
+	}
+	if status, answer := r.post(echoCall); status != 200 || strings.Contains(answer, `"error"`) {
+		t.Fatalf("a call after the rotation: %d %s", status, answer)
+	}
+	data, err := os.ReadFile(r.log())
+	if err != nil || !strings.Contains(string(data), `"kind":"key_rotation"`) || !strings.Contains(string(data), `"key_id":"k2"`) {
+		t.Errorf("the log: %v\n%s", err, data)
+	}
+	if err := r.load(r.caddyfile("", "")); err == nil {
+		t.Error("a reload without a key was accepted")
 	}
 }

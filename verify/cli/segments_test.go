@@ -401,3 +401,29 @@ func TestTailFollowsRotations(t *testing.T) {
 		t.Errorf("only %d segments", n)
 	}
 }
+
+func TestKeysAreRotatedBesideAWriter(t *testing.T) {
+	clean(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, logName)
+	log := openLog(t, path)
+	call(t, log, "before", auditlog.Success, "")
+	first, _, _ := command(t, "pubkey", path)
+	vkey, stderr, code := command(t, "rotate-key", dir)
+	if code != 0 || vkey == first || !strings.HasPrefix(vkey, "test/log/i0+") {
+		t.Fatalf("rotate-key: exit %d %s %s", code, vkey, stderr)
+	}
+	call(t, log, "after", auditlog.Success, "")
+	closeLog(t, log)
+	for _, args := range [][]string{{dir}, {dir, "--pub", strings.TrimSpace(first)}} {
+		if r := verified(t, args...); r.Exit != 0 || r.VKey+"\n" != vkey || r.Kinds["key_rotation"] != 1 {
+			t.Errorf("verify %v: %+v", args, r)
+		}
+	}
+	if _, stderr, code := command(t, "rotate-key", dir, "--key-id", "k1"); code != 1 || !strings.Contains(stderr, "choose another key id") {
+		t.Errorf("rotate-key to an old id: exit %d %s", code, stderr)
+	}
+	if _, stderr, code := command(t, "rotate-key", filepath.Join(dir, "none.jsonl")); code != 1 || !strings.Contains(stderr, "there is no log") {
+		t.Errorf("rotate-key without a log: exit %d %s", code, stderr)
+	}
+}
