@@ -178,6 +178,9 @@ func (l *Log) surveyOld() (oldLog, error) {
 	} else if err := l.surveyArchive(&old, take); err != nil {
 		return old, err
 	}
+	if err := l.numberOld(&old); err != nil {
+		return old, err
+	}
 	if note, err := l.store.Load(CheckpointDocument); err == nil {
 		if head, err := ReadTreeHead(note); err == nil && take(head.Origin) {
 			old.size, old.chain, old.root, old.expected = head.Size, Hash{}, head.Root, true
@@ -185,6 +188,32 @@ func (l *Log) surveyOld() (oldLog, error) {
 		}
 	}
 	return old, nil
+}
+
+// numberOld finds the segment number that the file which is given up gets. It
+// is never one that another file has.
+func (l *Log) numberOld(old *oldLog) error {
+	seg, ok := l.store.(SegmentStore)
+	if !ok {
+		return nil
+	}
+	next, err := nextNumber(seg)
+	if err != nil {
+		return err
+	}
+	info, err := l.store.Stat()
+	if err != nil || !info.Exists {
+		// There is no file: the next incarnation follows the last one.
+		if next > 0 {
+			old.segment = max(old.segment, next-1)
+		}
+		return nil
+	}
+	if h, err := readHead(storeReader{l.store}, info.Size); err == nil && h.numbered {
+		old.segment = h.segment
+	}
+	old.segment = max(old.segment, next)
+	return nil
 }
 
 // surveyArchive looks at the newest closed segment where there is no log.
@@ -197,17 +226,14 @@ func (l *Log) surveyArchive(old *oldLog, take func(origin string) bool) error {
 	if err != nil || len(list) == 0 {
 		return err
 	}
-	newest := list[len(list)-1].Segment
-	f, err := seg.OpenArchive(newest)
+	f, err := seg.OpenArchive(list[len(list)-1].Segment)
 	if errors.Is(err, fs.ErrNotExist) {
-		old.segment = max(old.segment, newest)
 		return nil // compressed
 	}
 	if err != nil {
 		return err
 	}
 	err = l.surveyLines(old, f, f.Size(), take)
-	old.segment = max(old.segment, newest)
 	return errors.Join(err, f.Close())
 }
 

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -276,6 +278,9 @@ func copyLog(t testing.TB, path string) string {
 			continue
 		}
 		data, err := os.ReadFile(filepath.Join(filepath.Dir(path), e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the manifest was just put in its place
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

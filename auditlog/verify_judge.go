@@ -331,6 +331,10 @@ func (j *judge) clock(s *scanned) {
 
 // keyAndEpoch checks key id, epoch and MAC.
 func (j *judge) keyAndEpoch(s *scanned) {
+	if j.keyID == "" && s.seal.Epoch > maxEpochSteps {
+		j.find("epoch_violation", "it is of epoch %d, which is beyond any that can occur", s.seal.Epoch)
+		return
+	}
 	if j.keyID == "" {
 		j.keyID, j.epoch = s.seal.KeyID, s.seal.Epoch
 		j.named[j.keyID] = true

@@ -306,7 +306,9 @@ func (s *Store) Replace(segment uint64, at time.Time, content []byte) (string, e
 	}
 	old := s.beside(s.ArchiveName(segment, at))
 	if _, err := s.fs.Lstat(old); err == nil {
-		return "", fmt.Errorf("%s exists already; move it elsewhere and try again", old)
+		if _, err := s.fs.Lstat(s.path); err == nil {
+			return "", fmt.Errorf("%s exists already; move it elsewhere and try again", old)
+		}
 	}
 	err := s.fs.Rename(s.path, old)
 	if errors.Is(err, fs.ErrNotExist) {
