@@ -23,7 +23,9 @@ type committer struct {
 
 	lastWords bool // this commit is the one right after the disk was found full
 
-	epochs epochs
+	epochs  epochs
+	evolved bool // the epoch that this run found was ended
+	unsaved bool // the state does not have the epoch's key yet
 
 	rotateAfter time.Time // a rotation that could not be prepared is tried again then
 	expires     time.Time // when there may be a segment to delete; zero: at once

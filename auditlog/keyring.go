@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/lestrrat-go/jwx/v2/jwa"
@@ -264,6 +265,32 @@ func (k *Keyring) rotate(newID string, mac bool) error {
 		k.mac, k.sign = now.mac, now.sign
 		return nil
 	})
+}
+
+// erase takes the MAC key of an id out of the keyring and its file.
+func (k *Keyring) erase(keyID string) error {
+	if _, ok := k.MACKey(keyID); !ok {
+		return nil
+	}
+	named := func(e macEntry) bool { return e.kid == keyID }
+	if k.path != "" {
+		file := keyFile{fsys.OS(), k.path}
+		err := file.locked(func() error {
+			now, err := file.load()
+			if err != nil {
+				return err
+			}
+			now.mac = slices.DeleteFunc(now.mac, named)
+			return file.store(now)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mac = slices.DeleteFunc(k.mac, named)
+	return nil
 }
 
 func (k *Keyring) add(oldID, newID string, mac bool) (changed bool, err error) {

@@ -106,10 +106,10 @@ func record(kind string, s stamp, members ...member) draft {
 }
 
 // originMembers are those of genesis and chain_break.
-func originMembers(origin, vkey, keyID string, config Hash, segment uint64) []member {
+func originMembers(origin, vkey, keyID string, mode KeyMode, config Hash, segment uint64) []member {
 	return []member{
 		textMember("origin", origin), textMember("vkey", vkey), textMember("key_id", keyID),
-		textMember("key_mode", "static"), hashMember("config_sha256", config), numberMember("segment", segment),
+		textMember("key_mode", mode.String()), hashMember("config_sha256", config), numberMember("segment", segment),
 	}
 }
 

@@ -46,6 +46,10 @@ func (l *Log) begin() error {
 	err := l.load()
 	l.sync.saved = l.sync.point.next
 	if err == nil {
+		l.commits.evolved = l.pos.next == 0
+		err = l.opening(l.eraseFirstKey())
+	}
+	if err == nil {
 		err = l.opening(l.store.Register())
 	}
 	if err == nil {
@@ -163,6 +167,9 @@ func (l *Log) create(info StoreInfo) error {
 		return err
 	}
 	p := startPosition(l.cfg.Name+"/i0", l.cfg.KeyID, first)
+	if err := l.beginEvolving(&p); err != nil {
+		return err
+	}
 	if err := l.useKeys(&p); err != nil || l.probing {
 		return err
 	}
@@ -262,12 +269,9 @@ func (l *Log) rotatedSince(p *position, info StoreInfo) (moved bool, err error) 
 
 // useKeys finds the keys that a position names.
 func (l *Log) useKeys(p *position) error {
-	k0, err := l.cfg.macKey(p.keyID)
+	seal, blind, err := l.sealerAt(p)
 	if err != nil {
-		return &RefusedError{
-			Path: l.store.Path(), Finding: "unknown_key", Why: err.Error(),
-			Remedy: "give the key file or the secret that the log was written with",
-		}
+		return err
 	}
 	private, err := l.cfg.signingKey(p.keyID)
 	if err != nil {
@@ -289,16 +293,34 @@ func (l *Log) useKeys(p *position) error {
 		r.Remedy = "give the key file or the signing key that it was rotated to; if that is lost, " + r.Remedy
 		return r
 	}
-	seal, err := newSealer(k0, p.origin, p.keyID, p.epoch)
-	if err != nil {
-		return l.refuse("state_invalid", "its state file is not valid: "+err.Error())
-	}
-	seal.find = l.cfg.macKey
 	l.posMu.Lock()
 	l.seal, l.signer, l.vkey, l.keyed = seal, signer, vkey, p.keyID
 	l.posMu.Unlock()
-	l.enc.Store(&encoder{run: l.run, blind: newBlinder(blindKey(k0))})
+	l.enc.Store(&encoder{run: l.run, blind: newBlinder(blind)})
 	return nil
+}
+
+// sealerAt makes the sealer of a position, and finds the key behind session and
+// wire hashes.
+func (l *Log) sealerAt(p *position) (s *sealer, blind []byte, err error) {
+	if evolves := p.key != nil; evolves != (l.cfg.KeyMode == Evolving) {
+		return nil, nil, fmt.Errorf("opening audit log %s: its key_mode is not %s, and is never changed; open it with the one that it was made with", l.store.Path(), l.cfg.KeyMode)
+	}
+	if p.key != nil {
+		return &sealer{keyID: p.keyID, epoch: p.epoch, key: p.key, mac: newMacer(macKey(p.key))}, p.blind, nil
+	}
+	k0, err := l.cfg.macKey(p.keyID)
+	if err != nil {
+		return nil, nil, &RefusedError{
+			Path: l.store.Path(), Finding: "unknown_key", Why: err.Error(),
+			Remedy: "give the key file or the secret that the log was written with",
+		}
+	}
+	if s, err = newSealer(k0, p.origin, p.keyID, p.epoch); err != nil {
+		return nil, nil, l.refuse("state_invalid", "its state file is not valid: "+err.Error())
+	}
+	s.find = l.cfg.macKey
+	return s, blindKey(k0), nil
 }
 
 // macKey returns K_0 of a key id.
@@ -363,7 +385,7 @@ func (l *Log) checkStart(p *position, r readerAt, size int64) error {
 	case line.LeafHash() != line.Seal.Leaf || line.Seal.Seq != 0 || ChainHash(GenesisChain(origin), 0, line.Seal.Leaf) != line.Seal.Chain:
 		return l.refuse("content_modified", "its first record was changed")
 	}
-	if keyID == p.keyID {
+	if keyID == p.keyID && p.key == nil {
 		k0, err := l.cfg.macKey(keyID)
 		if err != nil {
 			return l.opening(err)
@@ -388,6 +410,9 @@ func (l *Log) checkSegmentStart(p *position, h *fileHead) error {
 	s := &h.line.Seal
 	if h.line.LeafHash() != s.Leaf || !h.whole || ChainHash(h.prevChain, s.Seq, s.Leaf) != s.Chain {
 		return l.refuse("content_modified", "its first record was changed")
+	}
+	if p.key != nil {
+		return nil // its key is erased
 	}
 	k0, err := l.cfg.macKey(s.KeyID)
 	if err != nil {

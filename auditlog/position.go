@@ -23,6 +23,8 @@ type position struct {
 	keyID   string
 	vkey    string // of the last key rotation; "" if there was none
 	epoch   uint64
+	key     []byte                // K_e, if keys evolve
+	blind   []byte                // BK, if keys evolve
 	open    map[uint64]openIntent // by seq
 
 	// Of the file: the seq and the time of its first record, whether it has
@@ -189,6 +191,9 @@ func (p *position) fold(l *Line, length int, s *sealer) (f folded) {
 	case kindEpochEnd:
 		p.epoch++
 		s.evolve(p.origin)
+		if p.key != nil {
+			p.key = s.key
+		}
 	case kindRotation:
 		p.keyID, p.vkey, p.epoch = f.keyID, vkey, 0
 	case kindSegmentEnd:

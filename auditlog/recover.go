@@ -47,6 +47,11 @@ func Recover(_ context.Context, cfg Config, reason, operator string) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, l.store.Unlock()) }()
+	if doc, err := l.store.Load(StateDocument); err == nil {
+		if p, err := decodeState(doc); err == nil && p.key != nil {
+			l.cfg.KeyMode = Evolving
+		}
+	}
 	refused, ok := asRefused(l.load())
 	if !ok {
 		return errors.New("it can be opened as it is, or not even be read; nothing was changed")
@@ -72,10 +77,13 @@ func (l *Log) breakChain(refused *RefusedError, reason, operator string) error {
 		}
 	}
 	p := startPosition(origin, keyID, old.segment+1)
+	if err := l.beginEvolving(&p); err != nil {
+		return err
+	}
 	if err := l.useKeys(&p); err != nil {
 		return err
 	}
-	members := append(originMembers(origin, l.vkey, keyID, l.cfg.ConfigSHA256, p.segment), old.members()...)
+	members := append(originMembers(origin, l.vkey, keyID, l.cfg.KeyMode, l.cfg.ConfigSHA256, p.segment), old.members()...)
 	members = append(members, textMember("run", l.run), textMember("reason", reason), textOrNone("operator", operator))
 	now := l.cfg.Now()
 	d := record(kindChainBreak, newStamp(now), members...)

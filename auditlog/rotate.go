@@ -68,7 +68,7 @@ func (l *Log) ended() bool {
 // turnDue reports whether there is something for turn to do, although nothing
 // is to be written. The committer calls it.
 func (l *Log) turnDue() bool {
-	return l.ended() || l.rotationDue() || l.retentionDue()
+	return l.ended() || l.rotationDue() || l.retentionDue() || l.evolveDue()
 }
 
 // turnTick is how long the committer may sleep before a period ends or a
@@ -88,13 +88,11 @@ func (l *Log) turnTick() time.Duration {
 	return max(tick, 10*time.Millisecond)
 }
 
-// turn follows the rotations of other processes, completes one that was
-// interrupted, and closes the log's file if that is due.
+// turn does what needs all locks: it follows the rotations of other processes,
+// completes one that was interrupted, goes on to the next key if keys evolve,
+// closes the log's file if that is due, and deletes old ones.
 func (l *Log) turn(opt options) error {
-	seg, ok := l.store.(SegmentStore)
-	if !ok {
-		return l.note(l.refuse("log_replaced", "the file was replaced or removed while it was open"))
-	}
+	seg, _ := l.store.(SegmentStore)
 	// Saving and flushing work on the file that is held, so both must rest.
 	l.sync.saveMu.Lock()
 	defer l.sync.saveMu.Unlock()
@@ -110,9 +108,15 @@ func (l *Log) turn(opt options) error {
 func (l *Log) turnLocked(seg SegmentStore, opt options) error {
 	err := l.catchUp()
 	if errors.Is(err, errTurn) {
+		if seg == nil {
+			return l.refuse("log_replaced", "the file was replaced or removed while it was open")
+		}
 		err = l.followSegments(seg)
 	}
-	if err != nil {
+	if err == nil {
+		err = l.endEpoch()
+	}
+	if err != nil || seg == nil {
 		return err
 	}
 	var next *nextSegment
@@ -147,7 +151,13 @@ type nextSegment struct {
 func (l *Log) closeSegment(seg SegmentStore) (*nextSegment, error) {
 	now := l.cfg.Now()
 	c := &l.commits
-	t, closing, next, err := l.prepareTurn(seg, now)
+	if l.cfg.KeyMode == Evolving {
+		// No record of an epoch comes before its key is in the state.
+		if err := l.evolve(); err != nil {
+			return nil, err
+		}
+	}
+	t, seal, closing, next, err := l.prepareTurn(seg, now)
 	if err != nil {
 		c.buf = c.buf[:0]
 		c.rotateAfter = now.Add(rotateRetry)
@@ -159,8 +169,6 @@ func (l *Log) closeSegment(seg SegmentStore) (*nextSegment, error) {
 	if err := l.store.Append(c.buf, c.pos); err != nil {
 		return nil, l.writeFailed(err)
 	}
-	seal := l.seal.clone()
-	seal.evolve(t.origin)
 	l.posMu.Lock()
 	l.pos, l.seal = t, seal
 	l.posMu.Unlock()
@@ -168,22 +176,26 @@ func (l *Log) closeSegment(seg SegmentStore) (*nextSegment, error) {
 }
 
 // prepareTurn seals the records that close the log's file, and stages the next
-// file and the manifest. t is the position behind the former.
-func (l *Log) prepareTurn(seg SegmentStore, now time.Time) (t position, closing []byte, next *nextSegment, err error) {
+// file and the manifest. t is the position behind the former, and seal the
+// sealer there.
+func (l *Log) prepareTurn(seg SegmentStore, now time.Time) (t position, seal *sealer, closing []byte, next *nextSegment, err error) {
 	c, before := &l.commits, l.seal
 	defer func() { l.seal = before }()
 	t = l.pos
 	t.tree = l.pos.tree.Clone()
 	c.buf = c.buf[:0]
-	end := record(kindEpochEnd, newStamp(now), numberMember("epoch", t.epoch))
-	l.sealRecord(&t, &end, false)
-	l.seal = before.clone()
-	l.seal.evolve(t.origin)
-	t.epoch++
-	if err := l.autoCheckpoint(&t, now); err != nil {
-		return t, nil, nil, err
+	if l.cfg.KeyMode == Static {
+		end := record(kindEpochEnd, newStamp(now), numberMember("epoch", t.epoch))
+		l.sealRecord(&t, &end, false)
+		l.seal = before.clone()
+		l.seal.evolve(t.origin)
+		t.epoch++
 	}
-	end = record(kindSegmentEnd, newStamp(now), numberMember("segment", t.segment))
+	seal = l.seal
+	if err := l.autoCheckpoint(&t, now); err != nil {
+		return t, nil, nil, nil, err
+	}
+	end := record(kindSegmentEnd, newStamp(now), numberMember("segment", t.segment))
 	l.sealRecord(&t, &end, false)
 	t.ended = true
 	size := len(c.buf)
@@ -192,14 +204,14 @@ func (l *Log) prepareTurn(seg SegmentStore, now time.Time) (t position, closing 
 	l.sealOpening(&next.at, now)
 	closing = append([]byte(nil), c.buf[:size]...)
 	if err := seg.StageSegment(c.buf[size:]); err != nil {
-		return t, nil, nil, err
+		return t, nil, nil, nil, err
 	}
 	m, err := l.manifest(seg)
 	if err != nil {
-		return t, nil, nil, err
+		return t, nil, nil, nil, err
 	}
 	m.put(l.manifestSegment(&t, next.archive))
-	return t, closing, next, l.store.Stage(ManifestDocument, m.Encode())
+	return t, seal, closing, next, l.store.Stage(ManifestDocument, m.Encode())
 }
 
 // sealOpening appends the first line of the next segment to the batch buffer

@@ -66,6 +66,8 @@ func (l *Log) newKeys(r KeyRotation) (*newKeys, error) {
 	}
 	explicit := len(l.cfg.SigningKey) > 0
 	switch {
+	case l.cfg.KeyMode == Evolving:
+		return nil, errors.New("its keys evolve, and a new first key could not be kept elsewhere before it is used; begin a new log")
 	case !ValidKeyID(k.keyID):
 		return nil, fmt.Errorf("key id %q is not 1 to 64 of a-z, 0-9, _ and -", k.keyID)
 	case k.keyID == st.KeyID:
@@ -196,7 +198,7 @@ func (l *Log) epochDue(now time.Time) bool {
 		return false
 	}
 	return cfg.EpochEvery > 0 && l.pos.next-c.first >= uint64(cfg.EpochEvery) ||
-		cfg.EpochAfter > 0 && now.Sub(c.began) >= cfg.EpochAfter && l.pos.next > c.first
+		cfg.EpochAfter > 0 && now.Sub(c.began) >= cfg.EpochAfter && (l.pos.next > c.first || cfg.KeyMode == Evolving)
 }
 
 func (l *Log) heartbeatDue(now time.Time) bool {
@@ -231,19 +233,31 @@ func (l *Log) writeIdle() error {
 	now := l.cfg.Now()
 	l.commits.epochs.watch(&l.pos, now)
 	if l.heartbeatDue(now) {
-		t := l.pos
-		t.tree = l.pos.tree.Clone()
-		d := record(kindHeartbeat, newStamp(now), textMember("run", l.run))
-		if err := l.appendOne(&t, &d); err != nil {
+		if err := l.appendHeartbeat(now); err != nil {
 			return err
 		}
-		l.setPosition(t)
-		l.appended()
-		l.commits.epochs.watch(&l.pos, now)
 	}
-	if !l.epochDue(now) {
+	if l.cfg.KeyMode == Evolving || !l.epochDue(now) {
 		return nil
 	}
+	return l.appendEpochEnd(now)
+}
+
+func (l *Log) appendHeartbeat(now time.Time) error {
+	t := l.pos
+	t.tree = l.pos.tree.Clone()
+	d := record(kindHeartbeat, newStamp(now), textMember("run", l.run))
+	if err := l.appendOne(&t, &d); err != nil {
+		return err
+	}
+	l.setPosition(t)
+	l.appended()
+	l.commits.epochs.watch(&l.pos, now)
+	return nil
+}
+
+// appendEpochEnd ends the epoch. The commit lock is held.
+func (l *Log) appendEpochEnd(now time.Time) error {
 	t := l.pos
 	t.tree = l.pos.tree.Clone()
 	d := record(kindEpochEnd, newStamp(now), numberMember("epoch", t.epoch))
@@ -253,6 +267,9 @@ func (l *Log) writeIdle() error {
 	t.epoch++
 	seal := l.seal.clone()
 	seal.evolve(t.origin)
+	if t.key != nil {
+		t.key = seal.key
+	}
 	l.posMu.Lock()
 	l.pos, l.seal = t, seal
 	l.posMu.Unlock()

@@ -16,7 +16,8 @@ import (
 // The state document is one JSON object in one exact spelling, a line feed,
 // and the CRC-32C of that line. Its members are those of a position; an open
 // intent names its segment if that is not the position's, and the public key is
-// named after a key rotation.
+// named after a key rotation. Where keys evolve, it has the key of the epoch and
+// the one behind session and wire hashes.
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -56,6 +57,13 @@ func encodeState(p *position) []byte {
 	}
 	b = append(b, `,"epoch":`...)
 	b = strconv.AppendUint(b, p.epoch, 10)
+	if p.key != nil {
+		b = append(b, `,"key":"`...)
+		b = b64.AppendEncode(b, p.key)
+		b = append(b, `","blind":"`...)
+		b = b64.AppendEncode(b, p.blind)
+		b = append(b, '"')
+	}
 	b = append(b, `,"open":[`...)
 	for i, o := range sortedOpen(p.open) {
 		if i > 0 {
@@ -119,6 +127,8 @@ func decodeState(doc []byte) (position, error) {
 		KeyID   string   `json:"key_id"`
 		VKey    string   `json:"vkey"`
 		Epoch   uint64   `json:"epoch"`
+		Key     string   `json:"key"`
+		Blind   string   `json:"blind"`
 		Open    []struct {
 			Seq       uint64  `json:"seq"`
 			Segment   *uint64 `json:"segment"`
@@ -138,6 +148,15 @@ func decodeState(doc []byte) (position, error) {
 	p := position{
 		origin: in.Origin, segment: in.Segment, fileID: in.Inode, offset: in.Offset, next: in.Next,
 		keyID: in.KeyID, vkey: in.VKey, epoch: in.Epoch, open: make(map[uint64]openIntent, len(in.Open)),
+	}
+	if in.Key != "" {
+		var err error
+		if p.key, err = b64.DecodeString(in.Key); err == nil {
+			p.blind, err = b64.DecodeString(in.Blind)
+		}
+		if err != nil || len(p.key) < minSecret || len(p.blind) == 0 {
+			return position{}, errors.New("its key is malformed")
+		}
 	}
 	var ok bool
 	if p.chain, ok = parseHash(in.Chain); !ok {

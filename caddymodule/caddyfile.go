@@ -120,6 +120,7 @@ func some(d *caddyfile.Dispenser, into *[]string) error {
 //			key_id     <id>
 //			secret     <secret, by placeholder>
 //			keys       <path of the key file>
+//			key_mode   static|evolving
 //			durability written|durable
 //			on_failure block|allow|allow_reads
 //			checkpoint off | every [<n> records] [<duration>]
@@ -186,6 +187,7 @@ func (c *LogConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
 		"key_id":     func() error { return one(d, &c.KeyID) },
 		"secret":     func() error { return one(d, &c.Secret) },
 		"keys":       func() error { return one(d, &c.KeysFile) },
+		"key_mode":   func() error { return choice(d, &c.KeyMode, "static", "evolving") },
 		"durability": func() error { return choice(d, &c.Durability, "written", "durable") },
 		"on_failure": func() error {
 			return choice(d, &c.OnFailure, onFailureBlock, onFailureAllow, onFailureAllowReads)

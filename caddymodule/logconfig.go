@@ -51,6 +51,13 @@ type LogConfig struct {
 	// `keys.json` beside the log.
 	KeysFile string `json:"keys_file,omitempty"`
 
+	// What becomes of MAC keys: `static`, they stay, or `evolving`, the key of
+	// each 15 minutes or 50 000 records is erased when they are over. The log is
+	// then written by this process alone, and keys_file must exist; keep a copy of
+	// it elsewhere, since its MAC key is erased. It counts when a new log is made.
+	// Default: static.
+	KeyMode string `json:"key_mode,omitempty"`
+
 	// When a record counts as written: `written` (handed to the operating
 	// system; on disk within a second) or `durable` (on disk). Default: written.
 	Durability string `json:"durability,omitempty"`
@@ -110,6 +117,7 @@ type logSettings struct {
 	signingKey ed25519.PrivateKey
 	durability auditlog.Durability
 	rotation   auditlog.Rotation
+	keyMode    auditlog.KeyMode
 	identity   auditlog.Hash // of what may not change while the log is open
 	digest     auditlog.Hash // of the configuration with secrets replaced
 	logger     *zap.Logger
@@ -192,6 +200,16 @@ func (s *logSettings) resolveKeys() error {
 	} else if s.Secret != "" {
 		return s.fault("secret", errors.New("it is empty"))
 	}
+	switch s.KeyMode {
+	case "", "static":
+	case "evolving":
+		s.keyMode = auditlog.Evolving
+		if s.secret != nil {
+			return s.fault("key_mode", fmt.Errorf("evolving keys cannot come from a secret (%s), because it stays; remove it and use a key file", from))
+		}
+	default:
+		return s.fault("key_mode", fmt.Errorf("unknown value %q; use static or evolving", s.KeyMode))
+	}
 	key, err := s.placeholder("key", s.Key)
 	if err != nil || key == "" {
 		return err
@@ -226,7 +244,7 @@ func (s *logSettings) resolvePolicy() error {
 
 // seal computes what later configurations are compared with.
 func (s *logSettings) seal() error {
-	s.identity = fingerprint([]byte(s.Path), []byte(s.Name), []byte(s.KeysFile), s.secret)
+	s.identity = fingerprint([]byte(s.Path), []byte(s.Name), []byte(s.KeysFile), []byte(s.keyMode.String()), s.secret)
 	shown := s.LogConfig
 	shown.Source = nil
 	for _, secret := range []*string{&shown.Secret, &shown.Key} {
@@ -268,19 +286,27 @@ func (s *logSettings) auditConfig() (auditlog.Config, error) {
 		CheckpointEvery: s.CheckpointRecords,
 		CheckpointAfter: time.Duration(s.CheckpointInterval),
 		Rotation:        s.rotation,
+		KeyMode:         s.keyMode,
 		ConfigSHA256:    s.digest,
 		Version:         version(),
 		Actor:           "caddy",
 		Logger:          s.logger,
 	}
-	if s.secret == nil || s.signingKey == nil {
+	switch {
+	case s.keyMode == auditlog.Evolving:
+		keys, err := auditlog.LoadKeyring(s.KeysFile)
+		if err != nil {
+			return auditlog.Config{}, fmt.Errorf("key_mode evolving: %w; make the keys with `mcp-audit keygen --out %s`, and keep a copy elsewhere", err, s.KeysFile)
+		}
+		cfg.Keys = keys
+	case s.secret == nil || s.signingKey == nil:
 		keys, err := auditlog.LoadOrCreateKeyring(s.KeysFile, s.KeyID, s.Name)
 		if err != nil {
 			return auditlog.Config{}, err
 		}
 		cfg.Keys = keys
 	}
-	store, err := jsonl.New(s.Path, jsonl.Options{})
+	store, err := jsonl.New(s.Path, jsonl.Options{Exclusive: s.keyMode == auditlog.Evolving})
 	if err != nil {
 		return auditlog.Config{}, err
 	}

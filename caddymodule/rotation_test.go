@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig"
+
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 )
 
 func TestMistakesInRotationNameTheirPlace(t *testing.T) {
@@ -105,5 +107,39 @@ func TestAReloadWithANewKeyRotatesIt(t *testing.T) {
 	}
 	if err := r.load(r.caddyfile("", "")); err == nil {
 		t.Error("a reload without a key was accepted")
+	}
+}
+
+func TestEvolvingKeysNeedAKeyFileAndNoSecret(t *testing.T) {
+	t.Setenv("MCP_AUDIT_SIGNING_SECRET", "")
+	t.Setenv("AUDIT_SECRET", "")
+	up := newUpstream(t, ok)
+	r := start(t, up, "", "")
+	elsewhere := filepath.Join(t.TempDir(), "audit.jsonl")
+	text := strings.Replace(r.caddyfile("", "key_mode evolving"), r.log(), elsewhere, 1)
+	if err := r.load(text); err == nil || !strings.Contains(err.Error(), "mcp-audit keygen") {
+		t.Errorf("without a key file: %v", err)
+	}
+	keys, err := auditlog.GenerateKeyring("k1", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := keys.Save(filepath.Join(filepath.Dir(elsewhere), "keys.json")); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.load(text); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if status, answer := r.post(echoCall); status != 200 || strings.Contains(answer, `"error"`) {
+			t.Fatalf("a call: %d %s", status, answer)
+		}
+	}
+	if err := r.load(strings.Replace(text, "server_id test", "server_id other", 1)); err != nil {
+		t.Errorf("a reload of the same log: %v", err)
+	}
+	t.Setenv("MCP_AUDIT_SIGNING_SECRET", "an unpublished secret of the tests, 44")
+	if err := r.load(text); err == nil || !strings.Contains(err.Error(), "MCP_AUDIT_SIGNING_SECRET") || !strings.Contains(err.Error(), "Caddyfile:") {
+		t.Errorf("with a secret: %v", err)
 	}
 }
