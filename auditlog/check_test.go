@@ -22,7 +22,7 @@ type parsed struct {
 func records(t testing.TB, path string) []parsed {
 	t.Helper()
 	var out []parsed
-	for i, line := range bytes.SplitAfter(read(t, path), []byte("\n")) {
+	for i, line := range bytes.SplitAfter(plain(t, path), []byte("\n")) {
 		if len(line) == 0 {
 			continue
 		}

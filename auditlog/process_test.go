@@ -56,6 +56,11 @@ func TestWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if size := os.Getenv("AUDITLOG_WORKER_ROTATE"); size != "" {
+		if cfg.Rotation.Size, err = strconv.ParseInt(size, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
 	l, err := auditlog.Open(context.Background(), cfg)
 	if err != nil {
 		fmt.Println("failed", err)

@@ -22,7 +22,8 @@ type Status struct {
 	Records      uint64 `json:"records"`
 	Durable      uint64 `json:"durable"`
 	Checkpointed uint64 `json:"checkpointed"`
-	Bytes        int64  `json:"bytes"` // size of the log
+	Segment      uint64 `json:"segment"` // number of the log's file, from 0
+	Bytes        int64  `json:"bytes"`   // size of the log's file
 
 	OpenOperations int    `json:"open_operations"` // of this writer
 	OpenIntents    int    `json:"open_intents"`    // of all writers
@@ -41,9 +42,10 @@ func (l *Log) Status() Status {
 	var s Status
 	l.posMu.Lock()
 	s.Origin, s.KeyID, s.Records, s.Checkpointed, s.Bytes = l.pos.origin, l.pos.keyID, l.pos.next, l.pos.checkpointed, l.pos.offset
+	s.Segment, s.VKey = l.pos.segment, l.vkey
 	s.OpenOperations, s.OpenIntents = len(l.ops), len(l.pos.open)
 	l.posMu.Unlock()
-	s.Path, s.VKey, s.Run = l.store.Path(), l.vkey, l.run
+	s.Path, s.Run = l.store.Path(), l.run
 	s.Durable = l.sync.durable.Load()
 	s.RepeatedEnds = l.repeated.Load()
 	s.Queued, s.QueuedBytes = l.queue.length()

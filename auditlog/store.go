@@ -71,6 +71,14 @@ type Store interface {
 	SyncFolder() error
 }
 
+// ExclusiveStore is a Store that can be held by one process for as long as it is
+// open. Only then can a log's keys evolve.
+type ExclusiveStore interface {
+	Store
+	// Exclusive reports whether it is held so.
+	Exclusive() bool
+}
+
 // StoreInfo is what Store.Stat reports.
 type StoreInfo struct {
 	Exists bool
@@ -87,6 +95,8 @@ const (
 	StateDocument Document = iota
 	// CheckpointDocument is the newest signed checkpoint.
 	CheckpointDocument
+	// ManifestDocument lists the closed segments of a SegmentStore.
+	ManifestDocument
 )
 
 // ErrReplaced is returned by a Store when another file has taken the place of

@@ -59,6 +59,12 @@ type VerifyOptions struct {
 	// Beside are the checkpoint files that lie beside the log. They are checked
 	// as anchors are, but protect against nobody who can write to the log.
 	Beside []Anchor
+	// Manifest is the text of the log's manifest of closed segments. The names of
+	// the sources must then be those of the files. nil: none.
+	Manifest []byte
+	// ManifestKept says that the manifest was kept from an earlier time, so that
+	// segments that were closed after its newest one are not in it.
+	ManifestKept bool
 	// Closed demands that the last file ends with segment_end.
 	Closed bool
 	// Strict checks the exact form of every body, and makes warnings count.
@@ -119,6 +125,9 @@ type Report struct {
 	// anchor covers; it is empty if the first number is above the second.
 	NotCovered [2]uint64 `json:"not_covered"`
 	Findings   []Finding `json:"findings"`
+	// Retired, if not 0, is the number of the records before the first one that
+	// is there, which were deleted by retention, as the log itself says.
+	Retired uint64 `json:"retired,omitempty"`
 	// OpenIntents is the number of operations without an outcome, UnknownOutcomes
 	// that of operations closed by recovery.
 	OpenIntents     int `json:"open_intents"`
@@ -163,7 +172,7 @@ func Verify(ctx context.Context, sources []Source, opts VerifyOptions) (*Report,
 		return nil, err
 	}
 	err = scanSources(ctx, sources, &scanConfig{
-		jobs: opts.Jobs, maxLine: opts.MaxLine, strict: opts.Strict, crypto: true, keys: j.keys,
+		jobs: opts.Jobs, maxLine: opts.MaxLine, strict: opts.Strict, crypto: true, keys: j.keys, hashed: j.hashed,
 	}, j)
 	if err == nil {
 		err = j.settleSuspects(ctx, sources)

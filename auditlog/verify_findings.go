@@ -146,6 +146,16 @@ func (f *findings) addAs(kind, class string, at place, format string, args ...an
 	f.all = append(f.all, found)
 }
 
+// amend replaces the detail of the first finding of a kind.
+func (f *findings) amend(kind, format string, args ...any) {
+	for i := range f.all {
+		if f.all[i].Kind == kind {
+			f.all[i].Detail = fmt.Sprintf(format, args...)
+			return
+		}
+	}
+}
+
 // has reports whether a finding of a kind was made.
 func (f *findings) has(kind string) bool { return f.kinds[kind] != nil }
 

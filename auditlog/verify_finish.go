@@ -15,6 +15,8 @@ func (j *judge) finish() *Report {
 	if r.Records == 0 && last == nil {
 		j.findAt(place{}, "empty_log", "there is no record")
 	}
+	j.explainPartial()
+	j.finishManifest()
 	j.finishAnchors()
 	if limit := j.opts.MaxSilence; limit > 0 && j.hasTime {
 		if age := time.Duration(j.now - j.lastTime); age > limit {

@@ -56,6 +56,10 @@ type judge struct {
 	lastTime, sinceCheckpoint int64
 	hasTime, overdue          bool
 
+	files    []fileFacts // one a source
+	manifest *Manifest
+	retired  map[uint64]retired // by segment
+
 	kinds    [kindCount]int
 	anchors  []*heldAnchor
 	waiting  []*heldAnchor // of this incarnation, by size, not reached yet
@@ -90,8 +94,12 @@ func newJudge(sources []Source, opts VerifyOptions) (*judge, error) {
 	j := &judge{
 		opts: opts, sources: sources, keys: newMACKeys(&opts), f: newFindings(sources), pin: pin,
 		now: opts.Now().UnixNano(), named: map[string]bool{},
-		open: map[uint64]pairedIntent{}, pending: map[uint64][]missing{},
+		open: map[uint64]pairedIntent{}, pending: map[uint64][]missing{}, retired: map[uint64]retired{},
 	}
+	for _, s := range sources {
+		j.files = append(j.files, newFileFacts(s.Name))
+	}
+	j.readManifest()
 	j.report.Kinds = map[string]int{}
 	j.readAnchors()
 	return j, nil
@@ -135,7 +143,9 @@ func (j *judge) beginFile(file int) error {
 	return nil
 }
 
-func (j *judge) endFile(file int, torn, size int64) error {
+func (j *judge) endFile(file int, torn, size int64, sum Hash) error {
+	f := &j.files[file]
+	f.size, f.sum, f.ended = size, sum, j.ended
 	last := file == len(j.sources)-1
 	at := place{file: file, line: j.lineNo + 1}
 	switch {
@@ -225,6 +235,7 @@ func (j *judge) record(line []byte, s, before *scanned) (folded bool) {
 	}
 	j.form(line, s)
 	j.fold(s)
+	j.noteFile(line, s)
 	return true
 }
 
@@ -320,6 +331,10 @@ func (j *judge) clock(s *scanned) {
 
 // keyAndEpoch checks key id, epoch and MAC.
 func (j *judge) keyAndEpoch(s *scanned) {
+	if j.keyID == "" && s.seal.Epoch > maxEpochSteps {
+		j.find("epoch_violation", "it is of epoch %d, which is beyond any that can occur", s.seal.Epoch)
+		return
+	}
 	if j.keyID == "" {
 		j.keyID, j.epoch = s.seal.KeyID, s.seal.Epoch
 		j.named[j.keyID] = true

@@ -21,7 +21,8 @@ type Log struct {
 
 	probing bool // only look whether the log could be opened; change nothing
 
-	enc    *encoder
+	enc    atomic.Pointer[encoder]
+	keyed  string // key id of enc, signer and vkey; the commit lock guards it
 	signer note.Signer
 	vkey   string
 
@@ -32,6 +33,7 @@ type Log struct {
 		sync.Once
 		err error
 	}
+	tending chan struct{} // there may be closed segments to hash or compress
 	quit    chan struct{} // closed: the committer ends when the queue is empty
 	stopped sync.WaitGroup
 
@@ -60,6 +62,7 @@ type options struct {
 	durability Durability
 	every      int
 	after      time.Duration
+	rotation   Rotation
 }
 
 func newLog(cfg Config) *Log {
@@ -68,7 +71,9 @@ func newLog(cfg Config) *Log {
 		run:  b64.EncodeToString(randomBytes(16)),
 		quit: make(chan struct{}),
 		ops:  make(map[uint64]*Operation),
-		opt:  options{cfg.Durability, cfg.CheckpointEvery, cfg.CheckpointAfter},
+		opt:  options{cfg.Durability, cfg.CheckpointEvery, cfg.CheckpointAfter, cfg.Rotation},
+
+		tending: make(chan struct{}, 1),
 	}
 	l.queue = queue{limit: cfg.QueueBytes, space: make(chan struct{}), wake: make(chan struct{}, 1)}
 	l.sync.dirty, l.sync.urgent = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -76,6 +81,7 @@ func newLog(cfg Config) *Log {
 }
 
 func (l *Log) startWorkers() {
+	l.stopped.Go(l.tendLoop)
 	l.stopped.Add(2)
 	go func() {
 		defer l.stopped.Done()
@@ -112,8 +118,8 @@ func (l *Log) Begin(ctx context.Context, in Intent) (*Operation, error) {
 	if in.OperationID == "" {
 		in.OperationID = NewOperationID()
 	}
-	session := l.enc.blind.session(in.SessionID)
-	d, err := l.enc.intent(&in, session, newStamp(l.cfg.Now()))
+	session := l.enc.Load().blind.session(in.SessionID)
+	d, err := l.enc.Load().intent(&in, session, newStamp(l.cfg.Now()))
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +141,7 @@ func (l *Log) Event(ctx context.Context, ev Event) (seq uint64, err error) {
 	if ev.OperationID == "" {
 		ev.OperationID = NewOperationID()
 	}
-	d, err := l.enc.event(&ev, newStamp(l.cfg.Now()))
+	d, err := l.enc.Load().event(&ev, newStamp(l.cfg.Now()))
 	if err != nil {
 		return 0, err
 	}
@@ -163,9 +169,22 @@ func (l *Log) SetOptions(durability Durability, every int, after time.Duration) 
 		after = DefaultCheckpointAfter
 	}
 	l.mu.Lock()
-	l.opt = options{durability, every, after}
+	l.opt.durability, l.opt.every, l.opt.after = durability, every, after
 	l.mu.Unlock()
 	l.queue.signal()
+}
+
+// SetRotation changes, while the log is open, when its file is closed and how
+// long closed ones are kept. The rules are those of Config.Rotation.
+func (l *Log) SetRotation(r Rotation) error {
+	if err := l.cfg.checkRotation(r); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.opt.rotation = r
+	l.mu.Unlock()
+	l.queue.signal()
+	return nil
 }
 
 func (l *Log) options() options {

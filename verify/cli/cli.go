@@ -57,7 +57,7 @@ func ExitCode(err error) int {
 func Commands() []*cobra.Command {
 	commands := []*cobra.Command{
 		verifyCommand(), tailCommand(), showCommand(),
-		keygenCommand(), pubkeyCommand(), checkpointCommand(), recoverCommand(),
+		keygenCommand(), pubkeyCommand(), checkpointCommand(), rotateKeyCommand(), recoverCommand(),
 	}
 	for _, c := range commands {
 		c.SilenceUsage, c.SilenceErrors = true, true

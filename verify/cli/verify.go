@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog/jsonl"
 )
 
 // verifyFlags are the options of verify.
@@ -24,6 +25,8 @@ type verifyFlags struct {
 	origin   string
 	keyID    string
 	anchors  []string
+	manifest string
+	segment  segmentSize
 	maxLine  byteSize
 	erasures int
 	opts     auditlog.VerifyOptions
@@ -31,7 +34,7 @@ type verifyFlags struct {
 }
 
 func verifyCommand() *cobra.Command {
-	f := verifyFlags{maxLine: auditlog.MaxLine, erasures: -1}
+	f := verifyFlags{maxLine: auditlog.MaxLine, segment: defaultMaxSegment, erasures: -1}
 	cmd := &cobra.Command{
 		Use:   "verify [PATH… | FOLDER]",
 		Short: "Check that a log is what was written, and say what nothing protects",
@@ -40,8 +43,13 @@ it: each record's hash, its place, the chain, the MAC, the signed checkpoints,
 and that each operation has its outcome. It names each fault with its file, line
 and record, and goes on behind it.
 
-Several PATHs are the files of one log, oldest first. A FOLDER is searched for
-logs and their closed segments. The log may be in use.
+A PATH is a log, with its closed segments, compressed or not. Several PATHs are
+the files of one log, oldest first. A FOLDER is searched for logs. The log may
+be in use, and be rotated meanwhile.
+
+Segments. The manifest beside a log says which closed segments there must be,
+and so does one that was kept somewhere else (--manifest). Where retention
+deleted the beginning, the rest is checked and called a partial history.
 
 Keys. MACs are checked with the key file of --keys, else with the secret in the
 environment variable MCP_AUDIT_SIGNING_SECRET (or AUDIT_SECRET), else with
@@ -71,6 +79,8 @@ differs from an anchor. With several, the first of 2, 1, 4, 3.`,
 	flags.StringVar(&f.keyID, "key-id", "", "the only key `id` that the secret is used for")
 	flags.StringArrayVar(&f.anchors, "anchor", nil, "`file` with a checkpoint that was kept elsewhere; may be repeated")
 	flags.StringArrayVar(&f.anchors, "checkpoint", nil, "the same as --anchor")
+	flags.StringVar(&f.manifest, "manifest", "", "`file` with a manifest that was kept elsewhere, in place of the one beside the log")
+	flags.Var(&f.segment, "max-segment", "most that a compressed segment may give if no manifest says how long it is, in `bytes` or as 4GiB")
 	flags.BoolVar(&f.opts.Closed, "closed", false, "the last file must be a closed segment")
 	flags.DurationVar(&f.opts.MaxSilence, "max-silence", 0, "greatest `age` of the newest record, for example 30m (0: any)")
 	flags.IntVar(&f.opts.MaxUncheckpointed, "max-uncheckpointed", 0, "greatest `number` of records without a checkpoint behind them (0: any)")
@@ -142,9 +152,24 @@ func (f *verifyFlags) verify(cmd *cobra.Command, log logFiles) (int, error) {
 	if err := f.loadKeys(cmd, log, &opts); err != nil {
 		return 0, err
 	}
-	var sources []auditlog.Source
+	snap, err := log.snapshot()
+	if err != nil {
+		return 0, err
+	}
+	defer snap.close()
+	log = snap.logFiles
+	opts.Manifest = snap.manifest
+	if f.manifest != "" {
+		if opts.Manifest, err = os.ReadFile(f.manifest); err != nil {
+			return 0, fmt.Errorf("reading the manifest: %w", err)
+		}
+		opts.ManifestKept = true
+	}
 	for _, path := range log.files {
-		if sqlite, err := isSQLite(path); err != nil {
+		path = strings.TrimSuffix(path, jsonl.CompressedSuffix)
+		if isSegment(path) {
+			// It may be compressed meanwhile, and is no database.
+		} else if sqlite, err := isSQLite(path); err != nil {
 			return 0, err
 		} else if sqlite {
 			return 0, fmt.Errorf("%s is a SQLite database, which this version does not read; verify its JSONL export", path)
@@ -156,8 +181,8 @@ func (f *verifyFlags) verify(cmd *cobra.Command, log logFiles) (int, error) {
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			cmd.PrintErrf("mcp-audit: the checkpoint beside the log is not checked: %v\n", err)
 		}
-		sources = append(sources, source(path))
 	}
+	sources := snap.sources(newSegmentLimits(int64(f.segment), opts.Manifest))
 	report, err := auditlog.Verify(cmd.Context(), sources, opts)
 	if report == nil {
 		return 0, err
@@ -252,6 +277,37 @@ func (s *byteSize) String() string {
 
 // Type implements pflag.Value.
 func (s *byteSize) Type() string { return "size" }
+
+// segmentSize is a byteSize that may be larger than memory.
+type segmentSize int64
+
+// Set implements pflag.Value.
+func (s *segmentSize) Set(text string) error {
+	for _, unit := range byteUnits {
+		if digits, ok := strings.CutSuffix(text, unit.suffix); ok {
+			n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
+			if err != nil || n <= 0 || n > (1<<62)/int64(unit.factor) {
+				break
+			}
+			*s = segmentSize(n * int64(unit.factor))
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not a size such as 4GiB", text)
+}
+
+// String implements pflag.Value.
+func (s *segmentSize) String() string {
+	for _, unit := range byteUnits {
+		if n := int64(*s); n >= int64(unit.factor) && n%int64(unit.factor) == 0 {
+			return strconv.FormatInt(n/int64(unit.factor), 10) + unit.suffix
+		}
+	}
+	return "0"
+}
+
+// Type implements pflag.Value.
+func (s *segmentSize) Type() string { return "size" }
 
 // timeOf renders a time for people.
 func timeOf(t time.Time) string { return t.Format("2006-01-02 15:04:05") }
