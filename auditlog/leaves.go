@@ -31,14 +31,14 @@ func LeavesOf(origin string, list func() ([]Source, error)) Leaves {
 			return err
 		}
 		if next < to {
-			return fmt.Errorf("%w: record %d of %s is not among its files", errLeafMissing, next, origin)
+			return fmt.Errorf("%w: record %d of %s is not among its files", ErrLeafMissing, next, origin)
 		}
 		return nil
 	}
 }
 
-// errLeafMissing says that a record is not (or no longer) in the log's files.
-var errLeafMissing = errors.New("a record is missing")
+// ErrLeafMissing is returned, wrapped, for a record that is not (or no longer) in the log's files.
+var ErrLeafMissing = errors.New("a record is missing")
 
 // fileRuns lists the sources of an origin that hold records from one seq on.
 func fileRuns(sources []Source, origin string, from uint64, failed *error) (runs []Source) {
@@ -118,7 +118,7 @@ func readLeaves(ctx context.Context, s Source, next, to uint64, each func(Hash) 
 		case l.seal.Seq < next:
 			continue
 		case l.seal.Seq > next:
-			return next, fmt.Errorf("%w: %s has record %d where record %d should be; run `mcp-audit verify`", errLeafMissing, s.Name, l.seal.Seq, next)
+			return next, fmt.Errorf("%w: %s has record %d where record %d should be; run `mcp-audit verify`", ErrLeafMissing, s.Name, l.seal.Seq, next)
 		}
 		if err := each(l.seal.Leaf); err != nil {
 			return next, err

@@ -58,6 +58,7 @@ func Commands() []*cobra.Command {
 	commands := []*cobra.Command{
 		verifyCommand(), tailCommand(), showCommand(),
 		keygenCommand(), pubkeyCommand(), checkpointCommand(), recoverCommand(),
+		proveCommand(), verifyProofCommand(),
 	}
 	for _, c := range commands {
 		c.SilenceUsage, c.SilenceErrors = true, true
