@@ -48,6 +48,9 @@ type ProvenRecord struct {
 // ErrNoCheckpoint is returned, wrapped, if no checkpoint covers a record.
 var ErrNoCheckpoint = errors.New("no signed checkpoint covers it")
 
+// ErrNoRecord is returned if no record is the one that was asked for.
+var ErrNoRecord = errors.New("there is no such record in the log")
+
 // maxProven bounds the records that one call proves.
 const maxProven = 16
 
@@ -62,7 +65,7 @@ func Prove(ctx context.Context, sources []Source, o ProveOptions) (proven []Prov
 		return nil, nil, err
 	}
 	if len(s.hits) == 0 {
-		return nil, s.warnings, errors.New("there is no such record in the log")
+		return nil, s.warnings, ErrNoRecord
 	}
 	part := s.hitsIn
 	for _, line := range s.hits {

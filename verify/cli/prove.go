@@ -31,8 +31,8 @@ func proveCommand() *cobra.Command {
 		Short: "Prove to others that a record stands in the log, without giving them the log",
 		Long: `prove writes NAME.json, the record, and NAME.tlog-proof, which proves that the
 log has it: the hashes from the record up to a signed checkpoint, and that
-checkpoint. Whoever has the public key checks both with ` + "`mcp-audit verify-proof`" + `;
-the log and its secrets stay here.
+checkpoint. Whoever has the public key checks both with the command
+` + "`mcp-audit verify-proof`" + `; the log and its secrets stay here.
 
 --operation proves both records of a call: NAME.intent.* and NAME.outcome.*. Of
 members that the log only commits to, those named by --disclose are included
@@ -127,6 +127,9 @@ func (f *proveFlags) proveRecords(cmd *cobra.Command, sources []auditlog.Source,
 	}
 	proven, warnings, err := auditlog.Prove(cmd.Context(), sources, o)
 	warnAbout(cmd, warnings)
+	if errors.Is(err, auditlog.ErrNoRecord) {
+		return fmt.Errorf("the log has no %s; `mcp-audit tail` lists ids", f.what())
+	}
 	if err != nil {
 		return err
 	}
@@ -140,6 +143,14 @@ func (f *proveFlags) proveRecords(cmd *cobra.Command, sources []auditlog.Source,
 		}
 	}
 	return nil
+}
+
+// what names what is asked for.
+func (f *proveFlags) what() string {
+	if f.operation != "" {
+		return fmt.Sprintf("operation or record %q", f.operation)
+	}
+	return fmt.Sprintf("record %d", f.seq)
 }
 
 // write writes one record and its proof.

@@ -148,10 +148,14 @@ func verifyRecord(recordFile, proofFile string, policy *auditlog.TrustPolicy) (m
 		return nil, "", err
 	}
 	seq := p.Record.Line.Seal.Seq
+	disclosed := map[string]json.RawMessage{}
+	for _, name := range p.Disclosed {
+		disclosed[name] = p.Record.Member(name)
+	}
 	result := map[string]any{
 		"origin": p.Head.Origin, "seq": seq, "kind": p.Record.Kind, "size": p.Head.Size,
 		"timestamp": p.Record.Time().Format(time.RFC3339Nano), "witnesses": witnesses(p.Witnesses),
-		"disclosed": list(p.Disclosed), "withheld": list(p.Withheld), "record": json.RawMessage(p.Record.Line.Body()),
+		"disclosed": disclosed, "withheld": list(p.Withheld), "record": json.RawMessage(p.Record.Line.Body()),
 	}
 	var b strings.Builder
 	what := p.Record.Kind
