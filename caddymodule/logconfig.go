@@ -67,6 +67,10 @@ type LogConfig struct {
 	// 10s; -1 is off.
 	CheckpointInterval caddy.Duration `json:"checkpoint_interval,omitempty"`
 
+	// Where checkpoints are taken to, so that not even this machine can rewrite
+	// what they cover. Default: nowhere.
+	Anchors []AnchorConfig `json:"anchors,omitempty"`
+
 	// Where the options stand in the Caddyfile, for error messages. The
 	// Caddyfile adapter writes it.
 	Source map[string]string `json:"source,omitempty"`
@@ -90,8 +94,9 @@ type logSettings struct {
 	secret     []byte
 	signingKey ed25519.PrivateKey
 	durability auditlog.Durability
-	identity   auditlog.Hash // of what may not change while the log is open
-	digest     auditlog.Hash // of the configuration with secrets replaced
+	anchors    []AnchorConfig // with placeholders resolved
+	identity   auditlog.Hash  // of what may not change while the log is open
+	digest     auditlog.Hash  // of the configuration with secrets replaced
 	logger     *zap.Logger
 }
 
@@ -99,7 +104,7 @@ type logSettings struct {
 // creates and opens nothing.
 func (c LogConfig) resolve(name string, logger *zap.Logger) (*logSettings, error) {
 	s := &logSettings{LogConfig: c, name: name, logger: logger}
-	steps := []func() error{s.resolveStore, s.resolveKeys, s.resolvePolicy}
+	steps := []func() error{s.resolveStore, s.resolveKeys, s.resolvePolicy, s.resolveAnchors}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return nil, err

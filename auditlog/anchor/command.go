@@ -66,11 +66,11 @@ func (c *Command) Submit(ctx context.Context, s *Submission) (Receipt, error) {
 	case ctx.Err() != nil && err != nil:
 		return Receipt{}, fmt.Errorf("the command %s was stopped: it took longer than %s", c.argv[0], c.timeout)
 	case err != nil:
-		return Receipt{}, fmt.Errorf("the command %s failed (%w): %s", c.argv[0], err, strings.ToValidUTF8(strings.TrimSpace(errs.String()), "?"))
+		return Receipt{}, fmt.Errorf("the command %s failed (%w): %s", c.argv[0], err, strings.ToValidUTF8(strings.TrimSpace(errs.kept.String()), "?"))
 	case out.over:
 		return Receipt{}, fmt.Errorf("the command %s printed more than %d KiB; a receipt is shorter", c.argv[0], maxReceipt>>10)
 	}
-	return Receipt{Note: s.Note, Extra: out.Bytes()}, nil
+	return Receipt{Note: s.Note, Extra: out.kept.Bytes()}, nil
 }
 
 func withoutSecrets(environment []string) (out []string) {
@@ -83,18 +83,18 @@ func withoutSecrets(environment []string) (out []string) {
 }
 
 // limited keeps the first bytes that are written to it, and takes the rest.
+// The buffer is not embedded: its ReadFrom would take all without a limit.
 type limited struct {
-	bytes.Buffer
+	kept bytes.Buffer
 	most int
 	over bool
 }
 
 func (l *limited) Write(p []byte) (int, error) {
-	room := l.most - l.Len()
-	if len(p) > room {
+	if room := l.most - l.kept.Len(); len(p) > room {
 		l.over = true
-		l.Buffer.Write(p[:max(room, 0)])
+		l.kept.Write(p[:room])
 		return len(p), nil
 	}
-	return l.Buffer.Write(p)
+	return l.kept.Write(p)
 }
