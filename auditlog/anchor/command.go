@@ -66,7 +66,11 @@ func (c *Command) Submit(ctx context.Context, s *Submission) (Receipt, error) {
 	case ctx.Err() != nil && err != nil:
 		return Receipt{}, fmt.Errorf("the command %s was stopped: it took longer than %s", c.argv[0], c.timeout)
 	case err != nil:
-		return Receipt{}, fmt.Errorf("the command %s failed (%w): %s", c.argv[0], err, strings.ToValidUTF8(strings.TrimSpace(errs.kept.String()), "?"))
+		said := strings.ToValidUTF8(strings.TrimSpace(errs.kept.String()), "?")
+		if said == "" {
+			said = "it printed no reason"
+		}
+		return Receipt{}, fmt.Errorf("the command %s failed (%w): %s", c.argv[0], err, said)
 	case out.over:
 		return Receipt{}, fmt.Errorf("the command %s printed more than %d KiB; a receipt is shorter", c.argv[0], maxReceipt>>10)
 	}
