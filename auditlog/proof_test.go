@@ -240,6 +240,15 @@ func TestProofsOfAllSizesAgreeWithTheirChecker(t *testing.T) {
 	roots := make([]auditlog.Hash, most+1)
 	notes := make([][]byte, most+1)
 	for n := 1; n <= most; n++ {
+		if testing.Short() && n > 17 && n%32 > 1 {
+			var tree auditlog.Range // only what later sizes compare with
+			for _, l := range leaves[:n] {
+				tree.Append(l)
+			}
+			roots[n] = tree.Root()
+			_, notes[n] = headOf(t, "audit.example/i0", leaves[:n], 3)
+			continue
+		}
 		head, note := headOf(t, "audit.example/i0", leaves[:n], 3)
 		roots[n], notes[n] = head.Root, note
 		if err := tiles.Grow(t.Context(), note, read); err != nil {
@@ -258,6 +267,9 @@ func TestProofsOfAllSizesAgreeWithTheirChecker(t *testing.T) {
 			if err := tlog.CheckRecord(plain, int64(n), tlog.Hash(head.Root), int64(i), tlog.Hash(leaves[i])); err != nil {
 				t.Fatal(n, i, err)
 			}
+			if i%13 != n%13 {
+				continue // checking signatures takes the time
+			}
 			p := auditlog.InclusionProof{Index: uint64(i), Path: path, Checkpoint: note}
 			if _, _, err := p.Check(leaves[i], policy); err != nil {
 				t.Fatal(n, i, err)
@@ -272,8 +284,13 @@ func TestProofsOfAllSizesAgreeWithTheirChecker(t *testing.T) {
 				t.Fatal(n, old, err)
 			}
 			c := auditlog.ConsistencyProof{Old: uint64(old), Path: path, Checkpoint: note}
-			if _, _, err := c.Check(notes[old], policy); err != nil {
+			if err := c.CheckPath(roots[old], head); err != nil {
 				t.Fatal(n, old, err)
+			}
+			if old%13 == n%13 {
+				if _, _, err := c.Check(notes[old], policy); err != nil {
+					t.Fatal(n, old, err)
+				}
 			}
 			again, err := auditlog.ParseConsistencyProof(c.Text())
 			if err != nil || !bytes.Equal(again.Text(), c.Text()) {

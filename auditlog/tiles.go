@@ -107,7 +107,7 @@ func (t *Tiles) Grow(ctx context.Context, note []byte, leaves Leaves) error {
 	if err != nil || from >= head.Size {
 		return err
 	}
-	return t.writeFile(filepath.Join(t.dir, "checkpoint"), note)
+	return t.mark(note)
 }
 
 // Remake makes the tiles anew from the first leaf on, for tiles that turned out
@@ -120,7 +120,7 @@ func (t *Tiles) Remake(ctx context.Context, note []byte, leaves Leaves) error {
 	if err != nil {
 		return err
 	}
-	return t.writeFile(filepath.Join(t.dir, "checkpoint"), note)
+	return t.mark(note)
 }
 
 func (t *Tiles) grow(ctx context.Context, from uint64, head TreeHead, leaves Leaves) error {
@@ -147,7 +147,7 @@ func (t *Tiles) grow(ctx context.Context, from uint64, head TreeHead, leaves Lea
 	if root != head.Root {
 		return fmt.Errorf("%w (size %d)", ErrTreeDiffers, head.Size)
 	}
-	return nil
+	return t.settle(w.written)
 }
 
 // Tree gives the hashes of the tree of a trusted checkpoint. Reads fail with
@@ -313,39 +313,70 @@ func (t *Tiles) readFile(path string, limit int64) (data []byte, err error) {
 	return data[:n], err
 }
 
-// writeFile replaces a file as a whole. A file that has this content already
-// is left alone.
+// writeFile replaces a file as a whole by renaming, so that no reader sees
+// half of it; its folder is made. A file that has this content already is left
+// alone. It need not be on the disk afterwards: see settle.
 func (t *Tiles) writeFile(path string, data []byte) error {
 	if have, err := t.readFile(path, int64(len(data))); err == nil && bytes.Equal(have, data) {
 		return nil
 	}
-	return replaceFile(t.fs, path, data, t.sync)
-}
-
-// replaceFile puts a file in its place by renaming, so that no reader sees
-// half of it; its folder is made. durable: it is on the disk afterwards.
-func replaceFile(files fsys.FS, path string, data []byte, durable bool) error {
-	if err := files.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
 	tmp := path + ".tmp-" + b64.EncodeToString(randomBytes(6))
-	f, err := files.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	f, err := t.fs.OpenFile(tmp, flags, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = t.fs.MkdirAll(filepath.Dir(path), 0o700); err == nil {
+			f, err = t.fs.OpenFile(tmp, flags, 0o600)
+		}
+	}
 	if err != nil {
 		return err
 	}
 	_, err = f.WriteAt(data, 0)
-	if err == nil && durable {
-		err = f.Sync()
-	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
-		err = files.Rename(tmp, path)
+		err = t.fs.Rename(tmp, path)
 	}
 	if err != nil {
-		return errors.Join(err, files.Remove(tmp))
-	}
-	if durable {
-		return files.SyncDir(filepath.Dir(path))
+		return errors.Join(err, t.fs.Remove(tmp))
 	}
 	return nil
+}
+
+// settle makes files and their places durable. Doing so once for all of them,
+// not one by one, lets the system write them together.
+func (t *Tiles) settle(paths []string) error {
+	if !t.sync {
+		return nil
+	}
+	dirs := map[string]bool{}
+	for _, path := range paths {
+		f, err := t.fs.OpenFile(path, os.O_RDWR, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // another process has a wider one in its place
+		}
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return err
+		}
+		for dir := filepath.Dir(path); !dirs[dir] && len(dir) >= len(t.dir); dir = filepath.Dir(dir) {
+			dirs[dir] = true
+		}
+	}
+	for dir := range dirs {
+		if err := t.fs.SyncDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// mark writes the checkpoint up to which the tiles go.
+func (t *Tiles) mark(note []byte) error {
+	path := filepath.Join(t.dir, "checkpoint")
+	if err := t.writeFile(path, note); err != nil {
+		return err
+	}
+	return t.settle([]string{path})
 }

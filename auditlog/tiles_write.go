@@ -14,6 +14,8 @@ type tileWriter struct {
 	size   uint64
 	levels [tileLevels][]Hash
 	dirty  [tileLevels]bool
+	// written are the files to be made durable, if the tiles are to be.
+	written []string
 }
 
 // writer goes on behind the first size leaves.
@@ -90,6 +92,9 @@ func (w *tileWriter) write(level int, n uint64, width string) error {
 	}
 	if err := w.t.writeFile(path, data); err != nil {
 		return err
+	}
+	if w.t.sync {
+		w.written = append(w.written, path)
 	}
 	names, err := w.t.fs.ReadDir(narrow)
 	if errors.Is(err, fs.ErrNotExist) {
