@@ -94,15 +94,16 @@ func (l *Log) hasWork(ticked bool) bool {
 // nextTick is how long the committer may sleep.
 func (l *Log) nextTick() time.Duration {
 	tick := min(l.turnTick(), l.idleTick())
+	opt := l.options()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.health.failing {
 		return retryEvery
 	}
-	if l.opt.after <= 0 || l.unchecked.IsZero() {
+	if opt.after <= 0 || l.unchecked.IsZero() {
 		return tick
 	}
-	return min(tick, max(time.Until(l.unchecked.Add(l.opt.after)), time.Millisecond))
+	return min(tick, max(time.Until(l.unchecked.Add(opt.after)), time.Millisecond))
 }
 
 // commit writes what the log owes and a batch, and acknowledges it.

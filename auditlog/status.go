@@ -35,6 +35,8 @@ type Status struct {
 	MissedPending  uint64 `json:"missed_pending"` // of those, not yet in a gap record
 	RepeatedEnds   uint64 `json:"repeated_ends"`  // calls of Operation.End beyond the first
 	TornBytes      int64  `json:"torn_bytes"`     // of interrupted writes, moved aside since the log was opened
+
+	Anchors []AnchorStatus `json:"anchors,omitempty"`
 }
 
 // Status reports how the log is. It waits for no disk.
@@ -49,6 +51,10 @@ func (l *Log) Status() Status {
 	s.Durable = l.sync.durable.Load()
 	s.RepeatedEnds = l.repeated.Load()
 	s.Queued, s.QueuedBytes = l.queue.length()
+	var blocked error
+	if set := l.anchorSet(); set != nil {
+		s.Anchors, blocked = set.Status(), set.Blocked()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.Owed, s.OwedBytes = len(l.debts.owed), l.debts.owedBytes
@@ -58,6 +64,8 @@ func (l *Log) Status() Status {
 		s.Err, s.Refused = l.health.refused.Error(), true
 	case l.health.failing && l.health.cause != nil:
 		s.Err = l.health.cause.Error()
+	case blocked != nil:
+		s.Err = blocked.Error()
 	default:
 		s.Healthy = !l.health.failing
 	}

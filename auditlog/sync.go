@@ -106,6 +106,7 @@ func (l *Log) persist() error {
 	if err := l.flush(); err != nil {
 		return err
 	}
+	l.offer(snap.note)
 	if err := l.save(&snap); err != nil {
 		if err = l.note(err); l.refused() != nil {
 			return err

@@ -56,6 +56,10 @@ type VerifyOptions struct {
 	Origin string
 	// Anchors are checkpoints kept where the log's writer cannot change them.
 	Anchors []Anchor
+	// Witnesses are verifier keys of witnesses (type 0x04). Their signatures on
+	// anchors are checked, and an anchor that lies beside the log counts as an
+	// external one if one of them cosigned it.
+	Witnesses []string
 	// Beside are the checkpoint files that lie beside the log. They are checked
 	// as anchors are, but protect against nobody who can write to the log.
 	Beside []Anchor
@@ -109,6 +113,8 @@ type AnchoredBy struct {
 	Size   uint64 `json:"size"`
 	// Until is the time of the newest record that it covers.
 	Until time.Time `json:"until,omitzero"`
+	// Witnesses are the known witnesses that cosigned it.
+	Witnesses []Cosignature `json:"witnesses,omitempty"`
 }
 
 // Report is the result of Verify.

@@ -77,7 +77,7 @@ func (j *judge) watermarks(last *incarnation) {
 		case a.head.Origin == last.origin:
 			w.Anchored = max(w.Anchored, a.head.Size)
 		}
-		by := AnchoredBy{Name: a.name, Origin: a.head.Origin, Size: a.head.Size}
+		by := AnchoredBy{Name: a.name, Origin: a.head.Origin, Size: a.head.Size, Witnesses: a.cosigned}
 		if a.until != 0 {
 			by.Until = time.Unix(0, a.until).UTC()
 		}

@@ -12,13 +12,14 @@ import (
 // depends on more than one line is decided here, on one goroutine, so that a
 // report does not depend on how the work was spread.
 type judge struct {
-	opts    VerifyOptions
-	sources []Source
-	keys    *macKeys
-	f       *findings
-	report  Report
-	now     int64
-	pin     pinned
+	opts      VerifyOptions
+	sources   []Source
+	keys      *macKeys
+	f         *findings
+	report    Report
+	now       int64
+	pin       pinned
+	witnesses []*Cosigner
 
 	file, lineNo int
 	at           place
@@ -91,8 +92,13 @@ func newJudge(sources []Source, opts VerifyOptions) (*judge, error) {
 	if err != nil {
 		return nil, err
 	}
+	witnesses, err := parseWitnesses(opts.Witnesses)
+	if err != nil {
+		return nil, err
+	}
 	j := &judge{
-		opts: opts, sources: sources, keys: newMACKeys(&opts), f: newFindings(sources), pin: pin,
+		witnesses: witnesses,
+		opts:      opts, sources: sources, keys: newMACKeys(&opts), f: newFindings(sources), pin: pin,
 		now: opts.Now().UnixNano(), named: map[string]bool{},
 		open: map[uint64]pairedIntent{}, pending: map[uint64][]missing{}, retired: map[uint64]retired{},
 	}

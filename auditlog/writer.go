@@ -55,6 +55,7 @@ type Log struct {
 	health    health
 	debts     debts
 	unchecked time.Time // when the oldest record that no checkpoint covers was seen
+	anchors   AnchorSet // nil: none
 }
 
 // options are what SetOptions changes.
@@ -112,8 +113,8 @@ func (l *Log) stopWorkers() {
 // ErrUnavailable. If ctx ends first, the error is also ctx.Err(); an intent
 // that was written nevertheless is closed by the log with outcome `cancelled`.
 func (l *Log) Begin(ctx context.Context, in Intent) (*Operation, error) {
-	if l.closing.Load() {
-		return nil, unavailable(ErrClosed)
+	if err := l.mayTake(); err != nil {
+		return nil, err
 	}
 	if in.OperationID == "" {
 		in.OperationID = NewOperationID()
@@ -135,8 +136,8 @@ func (l *Log) Begin(ctx context.Context, in Intent) (*Operation, error) {
 // when it is acknowledged. Errors are those of Begin; after an error because
 // ctx ended the record may have been written.
 func (l *Log) Event(ctx context.Context, ev Event) (seq uint64, err error) {
-	if l.closing.Load() {
-		return 0, unavailable(ErrClosed)
+	if err := l.mayTake(); err != nil {
+		return 0, err
 	}
 	if ev.OperationID == "" {
 		ev.OperationID = NewOperationID()
@@ -188,9 +189,14 @@ func (l *Log) SetRotation(r Rotation) error {
 }
 
 func (l *Log) options() options {
+	alarm := l.alarm()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.opt
+	opt := l.opt
+	if alarm != nil {
+		opt.every, opt.after = 0, 0 // no checkpoint is signed
+	}
+	return opt
 }
 
 // Checkpoint signs a checkpoint over all records so far, writes it to the log
@@ -204,6 +210,9 @@ func (l *Log) Checkpoint(ctx context.Context) (signed []byte, err error) {
 }
 
 func (l *Log) checkpoint(ctx context.Context) ([]byte, error) {
+	if err := l.alarm(); err != nil {
+		return nil, errors.Join(err, l.persist())
+	}
 	e := &entry{kind: checkpointEntry}
 	if _, err := l.submit(ctx, e); err != nil {
 		return nil, err
@@ -288,13 +297,13 @@ func (l *Log) shut(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	if err := l.stopWorkersWithin(ctx); err != nil {
-		return fmt.Errorf("closing audit log %s: %w", l.store.Path(), errors.Join(append(errs, err)...))
+		return fmt.Errorf("closing audit log %s: %w", l.store.Path(), errors.Join(append(errs, err, l.closeAnchors(ctx))...))
 	}
 	// A Checkpoint that was acknowledged just now may still be saving it.
 	l.sync.saveMu.Lock()
 	l.sync.closed = true
 	l.sync.saveMu.Unlock()
-	errs = append(errs, l.unwell(), l.forget(), l.store.Close())
+	errs = append(errs, l.unwell(), l.closeAnchors(ctx), l.forget(), l.store.Close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("closing audit log %s: %w", l.store.Path(), err)
 	}

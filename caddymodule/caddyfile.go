@@ -125,6 +125,10 @@ func some(d *caddyfile.Dispenser, into *[]string) error {
 //			durability written|durable
 //			on_failure block|allow|allow_reads
 //			checkpoint off | every [<n> records] [<duration>]
+//			anchor     file <path> | witness <url> <vkey> | command <program> [<arguments...>] {
+//				required
+//				timeout <duration>    (of a command)
+//			}
 //		}
 //	}
 //
@@ -194,7 +198,8 @@ func (c *LogConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
 			return choice(d, &c.OnFailure, onFailureBlock, onFailureAllow, onFailureAllowReads)
 		},
 		"checkpoint": func() error { return c.unmarshalCheckpoint(d) },
-	})
+		"anchor":     func() error { return c.unmarshalAnchor(d) },
+	}, "anchor")
 	if err == nil {
 		maps.Copy(c.Source, rotation)
 	}

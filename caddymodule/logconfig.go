@@ -93,6 +93,10 @@ type LogConfig struct {
 	// Closed files are stored compressed: `gzip`. Default: as they are.
 	Compress string `json:"compress,omitempty"`
 
+	// Where checkpoints are taken to, so that not even this machine can rewrite
+	// what they cover. Default: nowhere.
+	Anchors []AnchorConfig `json:"anchors,omitempty"`
+
 	// Where the options stand in the Caddyfile, for error messages. The
 	// Caddyfile adapter writes it.
 	Source map[string]string `json:"source,omitempty"`
@@ -118,8 +122,9 @@ type logSettings struct {
 	durability auditlog.Durability
 	rotation   auditlog.Rotation
 	keyMode    auditlog.KeyMode
-	identity   auditlog.Hash // of what may not change while the log is open
-	digest     auditlog.Hash // of the configuration with secrets replaced
+	anchors    []AnchorConfig // with placeholders resolved
+	identity   auditlog.Hash  // of what may not change while the log is open
+	digest     auditlog.Hash  // of the configuration with secrets replaced
 	logger     *zap.Logger
 }
 
@@ -127,7 +132,7 @@ type logSettings struct {
 // creates and opens nothing.
 func (c LogConfig) resolve(name string, logger *zap.Logger) (*logSettings, error) {
 	s := &logSettings{LogConfig: c, name: name, logger: logger}
-	steps := []func() error{s.resolveStore, s.resolveKeys, s.resolvePolicy, s.resolveRotation}
+	steps := []func() error{s.resolveStore, s.resolveKeys, s.resolvePolicy, s.resolveRotation, s.resolveAnchors}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return nil, err

@@ -121,6 +121,12 @@ func (s *sharedLog) openLocked(ctx context.Context, settings *logSettings) error
 	if err == nil {
 		s.log, err = auditlog.Open(context.WithoutCancel(ctx), cfg)
 	}
+	if err == nil {
+		if err = s.anchorLocked(ctx, settings); err != nil {
+			err = errors.Join(err, s.log.Close(ctx))
+			s.log = nil
+		}
+	}
 	if err != nil {
 		s.failed, s.failedAt = err, time.Now()
 		return err
@@ -144,6 +150,9 @@ func (s *sharedLog) applyLocked(ctx context.Context, settings *logSettings) erro
 		}
 		s.log.SetOptions(settings.durability, settings.CheckpointRecords, time.Duration(settings.CheckpointInterval))
 		if err := s.log.SetRotation(settings.rotation); err != nil {
+			return err
+		}
+		if err := s.anchorLocked(ctx, settings); err != nil {
 			return err
 		}
 	}
@@ -174,6 +183,28 @@ func (s *sharedLog) rekeyLocked(ctx context.Context, settings *logSettings) erro
 	_, err := s.log.RotateKey(ctx, r)
 	return err
 }
+
+// anchorLocked gives the open log the anchors of the settings, and ends those
+// that it had.
+func (s *sharedLog) anchorLocked(ctx context.Context, settings *logSettings) error {
+	set, err := settings.anchorSet(s.log)
+	if err != nil {
+		return err
+	}
+	before := s.log.SetAnchors(set)
+	if before == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), anchorTimeout)
+	defer cancel()
+	if err := before.Close(ctx); err != nil {
+		settings.logger.Warn("an anchor was taken out of service before it had the newest checkpoint", zap.String("log", s.path), zap.Error(err))
+	}
+	return nil
+}
+
+// anchorTimeout bounds how long a reload waits for anchors that it replaces.
+const anchorTimeout = 2 * time.Second
 
 // current returns the open log, or nil.
 func (s *sharedLog) current() *auditlog.Log {

@@ -77,10 +77,11 @@ differs from an anchor. With several, the first of 2, 1, 4, 3.`,
 	flags.StringVar(&f.pub, "pub", "", "public key (`vkey`, as pubkey prints it) that checkpoints must be signed with")
 	flags.StringVar(&f.origin, "origin", "", "expected origin of the log, `name` or name/iN")
 	flags.StringVar(&f.keyID, "key-id", "", "the only key `id` that the secret is used for")
-	flags.StringArrayVar(&f.anchors, "anchor", nil, "`file` with a checkpoint that was kept elsewhere; may be repeated")
+	flags.StringArrayVar(&f.anchors, "anchor", nil, "`file` with a checkpoint that was kept elsewhere, or a folder of them; may be repeated")
 	flags.StringArrayVar(&f.anchors, "checkpoint", nil, "the same as --anchor")
 	flags.StringVar(&f.manifest, "manifest", "", "`file` with a manifest that was kept elsewhere, in place of the one beside the log")
 	flags.Var(&f.segment, "max-segment", "most that a compressed segment may give if no manifest says how long it is, in `bytes` or as 4GiB")
+	flags.StringArrayVar(&f.opts.Witnesses, "witness", nil, "public key (`vkey`) of a witness whose cosignatures count; may be repeated")
 	flags.BoolVar(&f.opts.Closed, "closed", false, "the last file must be a closed segment")
 	flags.DurationVar(&f.opts.MaxSilence, "max-silence", 0, "greatest `age` of the newest record, for example 30m (0: any)")
 	flags.IntVar(&f.opts.MaxUncheckpointed, "max-uncheckpointed", 0, "greatest `number` of records without a checkpoint behind them (0: any)")
@@ -113,7 +114,11 @@ func (f *verifyFlags) run(cmd *cobra.Command, args []string) error {
 	default:
 		f.opts.MaxErasures = f.erasures
 	}
-	for _, path := range f.anchors {
+	anchors, err := anchorFiles(f.anchors)
+	if err != nil {
+		return err
+	}
+	for _, path := range anchors {
 		text, err := readNote(path)
 		if err != nil {
 			return usage("reading the anchor: %w", err)
@@ -183,6 +188,7 @@ func (f *verifyFlags) verify(cmd *cobra.Command, log logFiles) (int, error) {
 		}
 	}
 	sources := snap.sources(newSegmentLimits(int64(f.segment), opts.Manifest))
+	opts.Beside = append(opts.Beside, receipts(cmd, log.active())...)
 	report, err := auditlog.Verify(cmd.Context(), sources, opts)
 	if report == nil {
 		return 0, err
