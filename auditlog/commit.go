@@ -187,23 +187,24 @@ func (l *Log) appendLocked(written, batch []*entry, opt options) ([]*entry, erro
 	if full {
 		work = withoutNew(work)
 	}
-	for len(work) > 0 {
+	for {
 		n := slices.IndexFunc(work, func(e *entry) bool { return e.kind == keyEntry })
-		if n == 0 {
-			if err := l.writeKeys(work[0]); err != nil {
-				return written, err
-			}
-			n = 1
-		} else {
-			if n < 0 {
-				n = len(work)
-			}
-			if err := l.write(work[:n], opt); err != nil {
-				return written, err
-			}
+		rotates := n >= 0
+		if !rotates {
+			n = len(work)
 		}
-		written = append(written, work[:n]...)
-		work = work[n:]
+		// Without any work a checkpoint may be due.
+		if err := l.write(work[:n], opt); err != nil {
+			return written, err
+		}
+		written, work = append(written, work[:n]...), work[n:]
+		if !rotates {
+			break
+		}
+		if err := l.writeKeys(work[0]); err != nil {
+			return written, err
+		}
+		written, work = append(written, work[0]), work[1:]
 	}
 	if full {
 		return written, errDiskFull

@@ -215,6 +215,10 @@ func (l *Log) tend(ctx context.Context, seg SegmentStore) (err error) {
 			if err := seg.Compress(ctx, a, e.SHA256); err != nil {
 				return err
 			}
+			// Retention may have deleted it meanwhile.
+			if err := l.locked(func() error { return seg.UseCompressed(a) }); err != nil {
+				return err
+			}
 		}
 	}
 	return ctx.Err()

@@ -10,7 +10,8 @@ import (
 // SegmentStore is a Store that can close its log's file as a segment and go on
 // in a new one. Only with such a store can a log be rotated.
 //
-// Its methods are called under the commit lock, except Compress and OpenArchive.
+// Its methods are called under the commit lock, except Compress, OpenArchive and
+// Tend.
 // Turn and Switch change what ReadAt, Append and Sync work on; they are never
 // called while one of those runs.
 type SegmentStore interface {
@@ -34,9 +35,11 @@ type SegmentStore interface {
 	Switch() (StoreInfo, error)
 	// RemoveArchive deletes a closed segment and what lies beside it.
 	RemoveArchive(a Archive) error
-	// Compress replaces a closed segment by a compressed copy that was read
-	// back and has the given SHA-256.
+	// Compress prepares, durably, a compressed copy of a closed segment, reads it
+	// back and compares its SHA-256. UseCompressed puts it in the segment's
+	// place, unless the segment is gone by then.
 	Compress(ctx context.Context, a Archive, want Hash) error
+	UseCompressed(a Archive) error
 	// Tend takes a lock that only one process holds while it works on closed
 	// segments. ok is false if another has it.
 	Tend() (release func() error, ok bool, err error)

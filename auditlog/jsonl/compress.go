@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
@@ -17,8 +18,7 @@ import (
 // CompressedSuffix ends the file name of a compressed segment.
 const CompressedSuffix = ".gz"
 
-// Compress implements auditlog.SegmentStore: the copy is written beside the
-// segment, flushed, read back and compared before it takes the segment's place.
+// Compress implements auditlog.SegmentStore.
 func (s *Store) Compress(ctx context.Context, a auditlog.Archive, want auditlog.Hash) (err error) {
 	from, tmp := s.beside(a.Name), s.temporary("archive")
 	in, err := s.openRegular(from, os.O_RDONLY)
@@ -32,14 +32,26 @@ func (s *Store) Compress(ctx context.Context, a auditlog.Archive, want auditlog.
 	if err = errors.Join(err, in.Close()); err == nil {
 		err = s.compare(tmp, info.Size(), want)
 	}
-	if err == nil {
-		err = s.fs.Rename(tmp, from+CompressedSuffix)
-	}
-	if err == nil {
-		err = s.fs.SyncDir(s.dir())
-	}
 	if err != nil {
 		return errors.Join(err, s.removeTemporary("archive", s.run))
+	}
+	return nil
+}
+
+// UseCompressed implements auditlog.SegmentStore.
+func (s *Store) UseCompressed(a auditlog.Archive) error {
+	from := s.beside(a.Name)
+	if _, err := s.fs.Lstat(from); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return errors.Join(err, s.removeTemporary("archive", s.run))
+	}
+	if err := s.fs.Rename(s.temporary("archive"), from+CompressedSuffix); err != nil {
+		return err
+	}
+	if err := s.fs.SyncDir(s.dir()); err != nil {
+		return err
 	}
 	return s.fs.Remove(from)
 }
