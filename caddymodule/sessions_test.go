@@ -123,6 +123,7 @@ func TestUnknownSessionIsBoundToItsCallerOnceTheServerTakesIt(t *testing.T) {
 	if got := status("mallory", "before-restart"); got != 200 {
 		t.Errorf("after its end: %d", got)
 	}
+	r.verify()
 }
 
 func TestIdleSessionIsForgotten(t *testing.T) {
@@ -148,6 +149,7 @@ func TestIdleSessionIsForgotten(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond) // the time to live is what is tested
 	}
+	r.verify()
 }
 
 func TestSessionsOfTwoServersAreTold(t *testing.T) {
@@ -162,4 +164,5 @@ func TestSessionsOfTwoServersAreTold(t *testing.T) {
 	if status, _ := r.post(echoCall, "X-Test-User", "bob", "Mcp-Session-Id", "1"); status != 200 {
 		t.Errorf("a session of the same id at another server: %d", status)
 	}
+	r.verify()
 }

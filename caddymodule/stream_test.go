@@ -250,6 +250,7 @@ func TestPermissionForEveryOriginIsNarrowed(t *testing.T) {
 		got.Get("Access-Control-Allow-Credentials") != "" || got.Get("Vary") != "Origin" {
 		t.Errorf("header %v", got)
 	}
+	r.verify()
 }
 
 func TestMirroredParametersAreCompared(t *testing.T) {
