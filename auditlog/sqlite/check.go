@@ -25,6 +25,10 @@ func (r *Reader) check(ctx context.Context, found auditlog.FoundFunc) error {
 	if r.tx == nil {
 		return nil
 	}
+	if r.blank {
+		found("schema_mismatch", 0, "the database is empty")
+		return nil
+	}
 	for _, step := range []func() error{c.schema, c.integrity, c.columns, c.openings, c.places} {
 		if err := c.report(r.unreadable(named(r.path, step()))); err != nil {
 			return err

@@ -21,9 +21,10 @@ import (
 // While a Reader stays at one moment, SQLite's own log file (DB-wal) grows with
 // what is written meanwhile: Close it, or call Refresh from time to time.
 type Reader struct {
-	path string
-	db   *sql.DB
-	tx   *sql.Tx
+	path  string
+	db    *sql.DB
+	tx    *sql.Tx
+	blank bool // there is no table yet
 	// damage is why nothing, or not everything, can be read.
 	damage []error
 }
@@ -57,6 +58,7 @@ func (r *Reader) Refresh() error {
 		r.tx = tx
 		var n int
 		err = tx.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_master").Scan(&n)
+		r.blank = err == nil && n == 0
 	}
 	return r.noteDamage(named(r.path, err))
 }
@@ -90,12 +92,18 @@ func (r *Reader) Close() error { return errors.Join(r.leave(), r.db.Close()) }
 
 // Size is the number of bytes of all lines.
 func (r *Reader) Size() (int64, error) {
+	if r.blank {
+		return 0, nil
+	}
 	size, _, err := end(context.Background(), r.tx)
 	return size, named(r.path, err)
 }
 
 // ReadAt reads the lines as one text, as io.ReaderAt.
 func (r *Reader) ReadAt(p []byte, pos int64) (int, error) {
+	if r.blank {
+		return 0, io.EOF
+	}
 	n, err := readAt(context.Background(), r.tx, p, pos)
 	return n, named(r.path, err)
 }
@@ -139,7 +147,7 @@ func (l *lineReader) Read(p []byte) (n int, err error) {
 
 // fill gets the next line.
 func (l *lineReader) fill() (err error) {
-	for l.r.tx != nil {
+	for l.r.tx != nil && !l.r.blank {
 		if l.rows == nil {
 			l.rows, err = linesFrom(context.Background(), l.r.tx, l.from)
 		}

@@ -18,8 +18,9 @@ import (
 )
 
 const (
-	logName  = "audit.jsonl"
-	keysName = "keys.json"
+	logName      = "audit.jsonl"
+	databaseName = "audit.db"
+	keysName     = "keys.json"
 )
 
 // defaultDir is the folder that is used where no path is given.
@@ -48,9 +49,20 @@ func logPath(args []string) (string, error) {
 		path = dir
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() || len(args) == 0 {
-		return filepath.Join(path, logName), nil
+		return logInFolder(path), nil
 	}
 	return path, nil
+}
+
+// logInFolder is the log that a folder stands for: audit.db if it is there and
+// audit.jsonl is not, else audit.jsonl.
+func logInFolder(dir string) string {
+	_, lines := os.Lstat(filepath.Join(dir, logName))
+	_, database := os.Lstat(filepath.Join(dir, databaseName))
+	if lines != nil && database == nil {
+		return filepath.Join(dir, databaseName)
+	}
+	return filepath.Join(dir, logName)
 }
 
 // logFiles is one log: its files, oldest first.
@@ -75,7 +87,7 @@ func logsOf(paths []string) ([]logFiles, error) {
 			return nil, err
 		}
 		for _, l := range logs {
-			if l.name == filepath.Join(dir, logName) {
+			if l.name == logInFolder(dir) {
 				return []logFiles{l}, nil
 			}
 		}
@@ -96,7 +108,7 @@ func logsOf(paths []string) ([]logFiles, error) {
 }
 
 // closedName matches a closed segment: its log, number and time.
-var closedName = regexp.MustCompile(`^(.+\.jsonl)\.(\d{6,18})\.(\d{8}T\d{6}Z)$`)
+var closedName = regexp.MustCompile(`^(.+\.(?:jsonl|db))\.(\d{6,18})\.(\d{8}T\d{6}Z)$`)
 
 // logsIn lists the logs of a folder.
 func logsIn(dir string) ([]logFiles, error) {
@@ -120,7 +132,7 @@ func logsIn(dir string) ([]logFiles, error) {
 			if err == nil {
 				segments[m[1]] = append(segments[m[1]], closed{n, name})
 			}
-		} else if strings.HasSuffix(name, ".jsonl") && !strings.HasSuffix(name, ".v2.jsonl") && e.Type().IsRegular() {
+		} else if isLogName(name) && e.Type().IsRegular() {
 			active = append(active, name)
 			segments[name] = segments[name][:len(segments[name]):len(segments[name])]
 		}
@@ -140,10 +152,15 @@ func logsIn(dir string) ([]logFiles, error) {
 		logs = append(logs, l)
 	}
 	if len(logs) == 0 {
-		return nil, usage("there is no log (*.jsonl) in the folder %s", dir)
+		return nil, usage("there is no log (*.jsonl, *.db) in the folder %s", dir)
 	}
 	slices.SortFunc(logs, func(a, b logFiles) int { return cmp.Compare(a.name, b.name) })
 	return logs, nil
+}
+
+// isLogName tells the logs of a folder from what lies beside them.
+func isLogName(name string) bool {
+	return strings.HasSuffix(name, ".jsonl") && !strings.HasSuffix(name, ".v2.jsonl") || filepath.Ext(name) == ".db"
 }
 
 // secretFromEnvironment is the operator's MAC secret, or nil. It is never
@@ -205,20 +222,4 @@ func source(path string) auditlog.Source {
 		}
 		return &settling{File: f}, nil
 	}}
-}
-
-// isSQLite reports whether a file is a SQLite database.
-func isSQLite(path string) (bool, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	const magic = "SQLite format 3\x00"
-	head := make([]byte, len(magic))
-	n, err := io.ReadFull(f, head)
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return false, err
-	}
-	return string(head[:n]) == magic, nil
 }

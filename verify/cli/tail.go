@@ -75,7 +75,7 @@ func isTerminal(w io.Writer) bool {
 }
 
 func (t *tailer) run(cmd *cobra.Command) error {
-	f, err := os.Open(t.path)
+	f, err := openView(t.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && t.follow:
 		cmd.PrintErrf("mcp-audit: waiting for the log %s\n", t.path)
@@ -107,14 +107,14 @@ const (
 )
 
 // last prints the last calls and returns the offset behind the last line.
-func (t *tailer) last(f *os.File) (int64, error) {
-	info, err := f.Stat()
+func (t *tailer) last(f logView) (int64, error) {
+	size, err := f.Size()
 	if err != nil {
 		return 0, err
 	}
 	for window := int64(firstWindow); ; window *= 4 {
-		from := max(info.Size()-window, 0)
-		data := make([]byte, info.Size()-from)
+		from := max(size-window, 0)
+		data := make([]byte, size-from)
 		n, err := f.ReadAt(data, from)
 		if err != nil && err != io.EOF {
 			return 0, err
@@ -275,8 +275,8 @@ func (t *tailer) paint(color, text string) string {
 // yet. It takes no lock.
 type watcher struct {
 	path   string
-	file   *os.File // nil: not there
-	offset int64    // behind the last whole line
+	file   logView // nil: not there
+	offset int64   // behind the last whole line
 	line   func([]byte)
 }
 
@@ -314,12 +314,8 @@ func (w *watcher) poll() error {
 		return err
 	}
 	if w.file != nil {
-		held, err := w.file.Stat()
-		if err != nil {
+		if same, err := w.file.Is(now); err != nil || same {
 			return err
-		}
-		if os.SameFile(held, now) {
-			return nil
 		}
 		// What the old file got since it was read belongs to it.
 		if err := w.read(); err != nil {
@@ -327,7 +323,7 @@ func (w *watcher) poll() error {
 		}
 		w.close()
 	}
-	f, err := os.Open(w.path)
+	f, err := openView(w.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -340,14 +336,14 @@ func (w *watcher) poll() error {
 
 // read hands on the whole lines behind the offset.
 func (w *watcher) read() error {
-	info, err := w.file.Stat()
+	size, err := w.file.Size()
 	if err != nil {
 		return err
 	}
-	if info.Size() < w.offset {
+	if size < w.offset {
 		w.offset = 0
 	}
-	r := auditlog.NewReader(io.NewSectionReader(w.file, w.offset, info.Size()-w.offset), 0)
+	r := auditlog.NewReader(io.NewSectionReader(w.file, w.offset, size-w.offset), 0)
 	for {
 		line, err := r.Next()
 		switch {

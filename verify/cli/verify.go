@@ -64,7 +64,7 @@ differs from an anchor. With several, the first of 2, 1, 4, 3.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.format, "format", "auto", "format of the log: auto or jsonl")
+	flags.StringVar(&f.format, "format", "auto", "format of the log: auto, jsonl or sqlite")
 	flags.StringVar(&f.keys, "keys", "", "key `file` (a JWK set) with the MAC keys")
 	flags.StringVar(&f.pub, "pub", "", "public key (`vkey`, as pubkey prints it) that checkpoints must be signed with")
 	flags.StringVar(&f.origin, "origin", "", "expected origin of the log, `name` or name/iN")
@@ -84,8 +84,8 @@ differs from an anchor. With several, the first of 2, 1, 4, 3.`,
 
 func (f *verifyFlags) run(cmd *cobra.Command, args []string) error {
 	switch {
-	case f.format != "auto" && f.format != "jsonl":
-		return usage("--format %q is not known; use auto or jsonl", f.format)
+	case f.format != "auto" && f.format != "jsonl" && f.format != "sqlite":
+		return usage("--format %q is not known; use auto, jsonl or sqlite", f.format)
 	case f.maxLine < 256:
 		return usage("--max-line %s is too small for any record; give 256 bytes or more", &f.maxLine)
 	case f.opts.MaxSilence < 0 || f.opts.MaxUncheckpointed < 0 || f.opts.Jobs < 0 || f.erasures < -1:
@@ -142,13 +142,12 @@ func (f *verifyFlags) verify(cmd *cobra.Command, log logFiles) (int, error) {
 	if err := f.loadKeys(cmd, log, &opts); err != nil {
 		return 0, err
 	}
+	databases, err := f.databases(log.files)
+	if err != nil {
+		return 0, err
+	}
 	var sources []auditlog.Source
-	for _, path := range log.files {
-		if sqlite, err := isSQLite(path); err != nil {
-			return 0, err
-		} else if sqlite {
-			return 0, fmt.Errorf("%s is a SQLite database, which this version does not read; verify its JSONL export", path)
-		}
+	for i, path := range log.files {
 		// Checkpoints beside the log are read before the log, which then has
 		// all the records they cover even while it is written to.
 		if text, err := readNote(path + ".checkpoint"); err == nil {
@@ -156,7 +155,16 @@ func (f *verifyFlags) verify(cmd *cobra.Command, log logFiles) (int, error) {
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			cmd.PrintErrf("mcp-audit: the checkpoint beside the log is not checked: %v\n", err)
 		}
-		sources = append(sources, source(path))
+		if !databases[i] {
+			sources = append(sources, source(path))
+			continue
+		}
+		r, err := openDatabase(path)
+		if err != nil {
+			return 0, err
+		}
+		defer r.Close()
+		sources = append(sources, r.Source())
 	}
 	report, err := auditlog.Verify(cmd.Context(), sources, opts)
 	if report == nil {
@@ -170,6 +178,21 @@ func (f *verifyFlags) verify(cmd *cobra.Command, log logFiles) (int, error) {
 		printReport(cmd.OutOrStdout(), cmd.ErrOrStderr(), log, report, &opts)
 	}
 	return report.Exit, err
+}
+
+// databases says which files are databases, before any of them is opened.
+func (f *verifyFlags) databases(files []string) ([]bool, error) {
+	list := make([]bool, len(files))
+	for i, path := range files {
+		var err error
+		if list[i], err = isDatabase(path); err != nil {
+			return nil, err
+		}
+		if f.format != "auto" {
+			list[i] = f.format == "sqlite"
+		}
+	}
+	return list, nil
 }
 
 // loadKeys finds the MAC keys: --keys, else the environment's secret, else the
