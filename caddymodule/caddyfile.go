@@ -108,7 +108,9 @@ func some(d *caddyfile.Dispenser, into *[]string) error {
 //
 //	mcp_audit {
 //		log [<name>] {
-//			output     jsonl <path>
+//			output     jsonl <path> | sqlite <path> {
+//				synchronous full|normal
+//			}
 //			name       <origin name>
 //			key        ed25519 <JWK or PEM, by placeholder>
 //			key_id     <id>
@@ -159,10 +161,13 @@ func (c *LogConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
 			if err := two(d, &c.Output, &c.Path); err != nil {
 				return err
 			}
-			if c.Output != "jsonl" {
-				return d.Errf("unknown store %q; use jsonl", c.Output)
+			switch c.Output {
+			case storeJSONL:
+				return nil
+			case storeSQLite:
+				return c.unmarshalSQLite(d)
 			}
-			return nil
+			return d.Errf("unknown store %q; use %s or %s", c.Output, storeJSONL, storeSQLite)
 		},
 		"name": func() error { return one(d, &c.Name) },
 		"key": func() error {
