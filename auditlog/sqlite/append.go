@@ -247,5 +247,5 @@ func (s *Store) Truncate(size int64) error {
 	if err := tx.Commit(); err != nil {
 		return named(s.path, err)
 	}
-	return named(s.path, s.look(ctx))
+	return named(s.path, s.lookAnew(ctx))
 }

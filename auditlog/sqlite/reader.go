@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 
@@ -25,6 +26,7 @@ type Reader struct {
 	db    *sql.DB
 	tx    *sql.Tx
 	blank bool // there is no table yet
+	open  map[*lineReader]bool
 	// damage is why nothing, or not everything, can be read.
 	damage []error
 }
@@ -39,14 +41,14 @@ func OpenReader(path string) (*Reader, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: %w", path, auditlog.ErrNotRegular)
 	}
-	r := &Reader{path: path, db: connect(path, "ro")}
+	r := &Reader{path: path, db: connect(path, "ro"), open: map[*lineReader]bool{}}
 	if err := r.Refresh(); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
 }
 
-// Refresh moves the reader to the present.
+// Refresh moves the reader to the present. It ends what Lines returned.
 func (r *Reader) Refresh() error {
 	if err := r.leave(); err != nil {
 		return err
@@ -82,7 +84,11 @@ func (r *Reader) leave() error {
 	if r.tx == nil {
 		return nil
 	}
-	err := r.tx.Rollback()
+	var errs []error
+	for l := range r.open {
+		errs = append(errs, l.Close())
+	}
+	err := errors.Join(append(errs, r.tx.Rollback())...)
 	r.tx, r.damage = nil, nil
 	return err
 }
@@ -111,7 +117,9 @@ func (r *Reader) ReadAt(p []byte, pos int64) (int, error) {
 // Lines reads all lines in order, each with its LF: byte for byte what a JSONL
 // log of the same records holds. Rows that a damaged page hides are passed over.
 func (r *Reader) Lines() (io.ReadCloser, error) {
-	return &lineReader{r: r, from: math.MinInt64}, nil
+	l := &lineReader{r: r, from: math.MinInt64}
+	r.open[l] = true
+	return l, nil
 }
 
 // Source is the log for verification. The Reader must stay open meanwhile.
@@ -196,6 +204,8 @@ func (l *lineReader) skip() bool {
 }
 
 func (l *lineReader) Close() error {
+	delete(l.r.open, l)
+	l.err = fs.ErrClosed
 	if l.rows == nil {
 		return nil
 	}

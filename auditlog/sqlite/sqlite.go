@@ -32,9 +32,6 @@ type Options struct {
 	AllowNetwork bool
 	// Synchronous says when a commit is flushed.
 	Synchronous Synchronous
-	// MaxPages bounds the database, in pages of 4096 bytes; a write beyond
-	// fails as on a full disk. 0: no bound.
-	MaxPages int
 }
 
 // Synchronous is SQLite's setting of that name.

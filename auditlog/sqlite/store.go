@@ -32,7 +32,9 @@ type Store struct {
 	// What follows is guarded by the commit lock.
 	db      *sql.DB     // nil until there is a database
 	info    fs.FileInfo // of the database file
-	version int64       // SQLite's schema version when the schema was checked
+	watch   *sql.Stmt   // reads SQLite's data version
+	data    int64       // that version, which others' commits change
+	checked int64       // SQLite's schema version when the schema was checked; 0: it was not
 	blank   bool        // the database has no schema yet
 	ready   bool        // it can be appended to
 	insert  inserts
@@ -67,8 +69,12 @@ func (s *Store) closeDB() error {
 	if s.db == nil {
 		return nil
 	}
-	err := errors.Join(s.insert.close(), s.db.Close())
-	s.db, s.ready, s.version = nil, false, 0
+	errs := []error{s.insert.close()}
+	if s.watch != nil {
+		errs = append(errs, s.watch.Close())
+	}
+	err := errors.Join(append(errs, s.db.Close())...)
+	s.db, s.watch, s.ready, s.checked = nil, nil, false, 0
 	return named(s.path, err)
 }
 
@@ -100,15 +106,11 @@ func (s *Store) Stat() (auditlog.StoreInfo, error) {
 
 // pragmas are those of the connection that writes.
 func (s *Store) pragmas() []string {
-	list := []string{
+	return []string{
 		"synchronous=" + s.opts.Synchronous.String(), "recursive_triggers=ON", "secure_delete=ON",
 		"fullfsync=ON", "checkpoint_fullfsync=ON",
 		"cache_size=-16384", fmt.Sprintf("journal_size_limit=%d", maxKeptLog),
 	}
-	if s.opts.MaxPages > 0 {
-		list = append(list, fmt.Sprintf("max_page_count=%d", s.opts.MaxPages))
-	}
-	return list
 }
 
 // maxKeptLog is how much of SQLite's own log file, in bytes, is kept when its
@@ -117,8 +119,26 @@ func (s *Store) pragmas() []string {
 const maxKeptLog = 64 << 20
 
 // look finds out where the log ends, and checks the schema if it may have
-// changed since it was checked last.
-func (s *Store) look(ctx context.Context) error {
+// changed since it was checked last. What this connection wrote it knows.
+func (s *Store) look(ctx context.Context) (err error) {
+	if s.watch == nil {
+		if s.watch, err = s.db.PrepareContext(ctx, "PRAGMA data_version"); err != nil {
+			return err
+		}
+	}
+	var data int64
+	if err := s.watch.QueryRowContext(ctx).Scan(&data); err != nil {
+		return err
+	}
+	if s.checked != 0 && data == s.data {
+		return nil
+	}
+	err = s.lookAnew(ctx)
+	s.data = data
+	return err
+}
+
+func (s *Store) lookAnew(ctx context.Context) error {
 	var version int64
 	if err := s.db.QueryRowContext(ctx, "PRAGMA schema_version").Scan(&version); err != nil {
 		return err
@@ -128,7 +148,7 @@ func (s *Store) look(ctx context.Context) error {
 		return nil
 	}
 	var faults error
-	if version != s.version {
+	if version != s.checked {
 		has, err := definitionOf(ctx, s.db)
 		if err != nil {
 			return err
@@ -138,14 +158,17 @@ func (s *Store) look(ctx context.Context) error {
 			return err
 		}
 		if list := has.differences(want); len(list) > 0 {
+			s.checked = 0
 			faults = damaged("schema_mismatch", "the database is not made as a log is: %s", list[0])
 		} else {
-			s.version = version
+			s.checked = version
 		}
 	}
 	s.blank = false
 	var err error
-	s.end, s.next, err = end(ctx, s.db)
+	if s.end, s.next, err = end(ctx, s.db); err != nil {
+		s.checked = 0
+	}
 	if faults != nil {
 		return faults
 	}
@@ -185,7 +208,7 @@ func (s *Store) prepare(ctx context.Context) (err error) {
 		if err := define(ctx, s.db); err != nil {
 			return err
 		}
-		if err := s.look(ctx); err != nil {
+		if err := s.lookAnew(ctx); err != nil {
 			return err
 		}
 	}
