@@ -87,7 +87,7 @@ func check(t testing.TB, path string) []parsed {
 		}
 		tree.Append(leaf)
 	}
-	report, err := auditlog.Verify(t.Context(), []auditlog.Source{auditlog.FileSource(path)}, auditlog.VerifyOptions{Strict: true})
+	report, err := auditlog.Verify(t.Context(), []auditlog.Source{sourceOf(t, path)}, auditlog.VerifyOptions{Strict: true})
 	if err != nil {
 		t.Fatalf("Verify: %v", err)
 	}

@@ -262,7 +262,7 @@ func (l *Log) catchUp() error {
 	case errors.Is(err, ErrReplaced) || err == nil && !info.Exists:
 		return errTurn
 	case err != nil:
-		return err
+		return l.damaged(err)
 	case info.Size < l.pos.offset:
 		return l.refuse("tail_truncated", fmt.Sprintf("the file was cut from %d to %d bytes while it was open", l.pos.offset, info.Size))
 	}

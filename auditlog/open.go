@@ -70,7 +70,19 @@ func (l *Log) opening(err error) error {
 	if errors.Is(err, ErrReplaced) {
 		return l.refuse("lock_replaced", err.Error())
 	}
+	if r, ok := asRefused(l.damaged(err)); ok {
+		return r
+	}
 	return fmt.Errorf("opening audit log %s: %w", l.store.Path(), err)
+}
+
+// damaged makes the error of a store that cannot read its log as one a refusal.
+func (l *Log) damaged(err error) error {
+	var bad *DamagedError
+	if errors.As(err, &bad) {
+		return l.refuse(bad.Finding, bad.Error())
+	}
+	return err
 }
 
 // refuse makes the error of a log that may not be continued.
@@ -498,7 +510,7 @@ func (l *Log) followFile(r readerAt, size int64, active bool) error {
 		return l.refuse(bad.finding, fmt.Sprintf("%s, behind the %d records that are known", bad.why, known))
 	}
 	if err != nil || torn == nil || l.probing {
-		return err
+		return l.damaged(err)
 	}
 	return l.quarantine(torn)
 }

@@ -179,8 +179,10 @@ func (l *Log) surveyOld() (oldLog, error) {
 			old.size, old.chain, old.root, old.expected = p.next, p.chain, p.tree.Root(), true
 		}
 	}
-	if info, err := l.store.Stat(); err == nil && info.Exists {
-		if err := l.surveyLines(&old, storeReader{l.store}, info.Size, take); err != nil {
+	var bad *DamagedError
+	if info, err := l.store.Stat(); (err == nil || errors.As(err, &bad)) && info.Exists {
+		// What can be read of a damaged log counts.
+		if err := l.surveyLines(&old, storeReader{l.store}, info.Size, take); err != nil && !errors.As(err, &bad) {
 			return old, err
 		}
 	} else if err := l.surveyArchive(&old, take); err != nil {

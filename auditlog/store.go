@@ -107,6 +107,20 @@ var ErrReplaced = errors.New("the file was replaced or removed")
 // a file should be.
 var ErrNotRegular = errors.New("not a regular file")
 
+// DamagedError is returned by a Store for a log that it cannot read as one, or
+// that is not made as its logs are: a database with a damaged page or another
+// schema. Store.Stat returns it together with what is there.
+type DamagedError struct {
+	Finding string // the verifier's name for it, for example "schema_mismatch"
+	Err     error  // a clause
+}
+
+// Error is the clause.
+func (e *DamagedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *DamagedError) Unwrap() error { return e.Err }
+
 // storeReader reads a store's log as an io.ReaderAt.
 type storeReader struct{ s Store }
 

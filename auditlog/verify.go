@@ -24,7 +24,14 @@ const (
 type Source struct {
 	Name string
 	Open func() (io.ReadCloser, error)
+	// Check, if not nil, looks for faults of how the source is stored, beyond
+	// its lines. It is called once, after the lines were read.
+	Check func(ctx context.Context, found FoundFunc) error
 }
+
+// FoundFunc takes a finding about a line of a source, counted from 1, or about
+// the source as a whole, line 0.
+type FoundFunc func(finding string, line int, detail string)
 
 // FileSource is a source that reads a file.
 func FileSource(path string) Source {
@@ -183,12 +190,31 @@ func Verify(ctx context.Context, sources []Source, opts VerifyOptions) (*Report,
 	if err == nil {
 		err = j.settleSuspects(ctx, sources)
 	}
+	if err == nil {
+		err = j.checkStores(ctx, sources)
+	}
 	report := j.finish()
 	if err != nil {
 		report.Exit = ExitUnreadable
 		return report, err
 	}
 	return report, nil
+}
+
+// checkStores adds what is found about how sources are stored.
+func (j *judge) checkStores(ctx context.Context, sources []Source) error {
+	for i, s := range sources {
+		if s.Check == nil {
+			continue
+		}
+		err := s.Check(ctx, func(finding string, line int, detail string) {
+			j.findAt(place{file: i, line: line, whole: line == 0}, finding, "%s", detail)
+		})
+		if err != nil {
+			return fmt.Errorf("checking %s: %w", s.Name, err)
+		}
+	}
+	return nil
 }
 
 func (o *VerifyOptions) fill() {

@@ -116,6 +116,9 @@ func some(d *caddyfile.Dispenser, into *[]string) error {
 //				keep_for     <duration>
 //				compress     [gzip]
 //			}
+//			output     sqlite <path> {
+//				synchronous full|normal
+//			}
 //			name       <origin name>
 //			key        ed25519 <JWK or PEM, by placeholder>
 //			key_id     <id>
@@ -172,11 +175,14 @@ func (c *LogConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
 			if err := two(d, &c.Output, &c.Path); err != nil {
 				return err
 			}
-			if c.Output != "jsonl" {
-				return d.Errf("unknown store %q; use jsonl", c.Output)
+			switch c.Output {
+			case storeJSONL:
+				rotation, err = c.unmarshalRotation(d)
+				return err
+			case storeSQLite:
+				return c.unmarshalSQLite(d)
 			}
-			rotation, err = c.unmarshalRotation(d)
-			return err
+			return d.Errf("unknown store %q; use %s or %s", c.Output, storeJSONL, storeSQLite)
 		},
 		"name": func() error { return one(d, &c.Name) },
 		"key": func() error {

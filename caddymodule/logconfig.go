@@ -15,19 +15,24 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
-	"github.com/caddy-mcp-audit/mcp-audit/auditlog/jsonl"
 )
 
 // LogConfig describes one audit log: where it lies, what it is sealed with and
 // what happens when it cannot be written.
 type LogConfig struct {
-	// The store: `jsonl`, one record a line. Default: jsonl.
+	// The store: `jsonl`, a file with one record a line, or `sqlite`, a database
+	// with one record a row. Default: jsonl.
 	Output string `json:"output,omitempty"`
 
-	// The file of the log. Default: `mcp-audit/audit.jsonl` in Caddy's data
-	// directory. One log per folder; the folder is made with mode 0700, the
+	// The file of the log. Default: `mcp-audit/audit.jsonl` (or `audit.db`) in
+	// Caddy's data directory. One log per folder; the folder is made with mode 0700, the
 	// file with 0600.
 	Path string `json:"path,omitempty"`
+
+	// When a database flushes a commit: `full`, each one, so that every
+	// acknowledged record survives a power failure whatever the durability is, or
+	// `normal`, as the durability says. Only with sqlite. Default: full.
+	Synchronous string `json:"synchronous,omitempty"`
 
 	// The name of the log, part of its origin. Default: `mcp-audit/` and the
 	// host name. It counts only when a new log is made.
@@ -151,18 +156,24 @@ func (s *logSettings) fault(option string, err error) error {
 }
 
 func (s *logSettings) resolveStore() error {
+	file := "audit.jsonl"
 	switch s.Output {
-	case "", "jsonl":
-		s.Output = "jsonl"
+	case "", storeJSONL:
+		s.Output = storeJSONL
+	case storeSQLite:
+		file = "audit.db"
 	default:
-		return s.fault("output", fmt.Errorf("unknown store %q; use jsonl", s.Output))
+		return s.fault("output", fmt.Errorf("unknown store %q; use %s or %s", s.Output, storeJSONL, storeSQLite))
+	}
+	if err := s.resolveSQLite(); err != nil {
+		return err
 	}
 	path, err := s.placeholder("output", s.Path)
 	if err != nil {
 		return err
 	}
 	if path == "" {
-		path = filepath.Join(caddy.AppDataDir(), "mcp-audit", "audit.jsonl")
+		path = filepath.Join(caddy.AppDataDir(), "mcp-audit", file)
 	}
 	if s.Path, err = resolvePath(path); err != nil {
 		return s.fault("output", err)
@@ -249,7 +260,7 @@ func (s *logSettings) resolvePolicy() error {
 
 // seal computes what later configurations are compared with.
 func (s *logSettings) seal() error {
-	s.identity = fingerprint([]byte(s.Path), []byte(s.Name), []byte(s.KeysFile), []byte(s.keyMode.String()), s.secret)
+	s.identity = fingerprint([]byte(s.Output), []byte(s.Synchronous), []byte(s.Path), []byte(s.Name), []byte(s.KeysFile), []byte(s.keyMode.String()), s.secret)
 	shown := s.LogConfig
 	shown.Source = nil
 	for _, secret := range []*string{&shown.Secret, &shown.Key} {
@@ -311,12 +322,9 @@ func (s *logSettings) auditConfig() (auditlog.Config, error) {
 		}
 		cfg.Keys = keys
 	}
-	store, err := jsonl.New(s.Path, jsonl.Options{Exclusive: s.keyMode == auditlog.Evolving})
-	if err != nil {
-		return auditlog.Config{}, err
-	}
-	cfg.Store = store
-	return cfg, nil
+	var err error
+	cfg.Store, err = s.store()
+	return cfg, err
 }
 
 // parseSigningKey reads an Ed25519 private key from a JWK or a PEM text.

@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	logName  = "audit.jsonl"
-	keysName = "keys.json"
+	logName      = "audit.jsonl"
+	databaseName = "audit.db"
+	keysName     = "keys.json"
 )
 
 // defaultDir is the folder that is used where no path is given.
@@ -45,9 +46,20 @@ func logPath(args []string) (string, error) {
 		path = dir
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() || len(args) == 0 {
-		return filepath.Join(path, logName), nil
+		return logInFolder(path), nil
 	}
 	return path, nil
+}
+
+// logInFolder is the log that a folder stands for: audit.db if it is there and
+// audit.jsonl is not, else audit.jsonl.
+func logInFolder(dir string) string {
+	_, lines := os.Lstat(filepath.Join(dir, logName))
+	_, database := os.Lstat(filepath.Join(dir, databaseName))
+	if lines != nil && database == nil {
+		return filepath.Join(dir, databaseName)
+	}
+	return filepath.Join(dir, logName)
 }
 
 // logFiles is one log: its files, oldest first.
@@ -73,7 +85,7 @@ func logsOf(paths []string) ([]logFiles, error) {
 			return nil, err
 		}
 		for _, l := range logs {
-			if l.name == filepath.Join(dir, logName) {
+			if l.name == logInFolder(dir) {
 				return []logFiles{l}, nil
 			}
 		}
@@ -111,9 +123,9 @@ func logsIn(dir string) ([]logFiles, error) {
 	names := map[string]bool{}
 	for _, e := range entries {
 		name := e.Name()
-		if log, _, _, _, ok := auditlog.SplitArchiveName(name); ok && strings.HasSuffix(log, ".jsonl") {
+		if log, _, _, _, ok := auditlog.SplitArchiveName(name); ok && isLogName(log) {
 			names[log] = true
-		} else if strings.HasSuffix(name, ".jsonl") && !strings.HasSuffix(name, ".v2.jsonl") && e.Type().IsRegular() {
+		} else if isLogName(name) && e.Type().IsRegular() {
 			names[name] = true
 		}
 	}
@@ -126,7 +138,7 @@ func logsIn(dir string) ([]logFiles, error) {
 		logs = append(logs, l)
 	}
 	if len(logs) == 0 {
-		return nil, usage("there is no log (*.jsonl) in the folder %s", dir)
+		return nil, usage("there is no log (*.jsonl, *.db) in the folder %s", dir)
 	}
 	return logs, nil
 }
@@ -142,6 +154,11 @@ func wholeLog(path string) (logFiles, error) {
 		l.files = append(l.files, path)
 	}
 	return l, nil
+}
+
+// isLogName tells the logs of a folder from what lies beside them.
+func isLogName(name string) bool {
+	return strings.HasSuffix(name, ".jsonl") && !strings.HasSuffix(name, ".v2.jsonl") || filepath.Ext(name) == ".db"
 }
 
 // secretFromEnvironment is the operator's MAC secret, or nil. It is never
@@ -199,20 +216,4 @@ func source(path string, limits segmentLimits) auditlog.Source {
 		}
 		return &settling{r: r}, nil
 	}}
-}
-
-// isSQLite reports whether a file is a SQLite database.
-func isSQLite(path string) (bool, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	const magic = "SQLite format 3\x00"
-	head := make([]byte, len(magic))
-	n, err := io.ReadFull(f, head)
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return false, err
-	}
-	return string(head[:n]) == magic, nil
 }

@@ -85,17 +85,14 @@ func (f *proveFlags) run(cmd *cobra.Command, args []string) (err error) {
 	}
 	defer snap.close()
 	log := snap.logFiles
-	for _, path := range log.files {
-		if isSegment(path) {
-			continue
-		}
-		if sqlite, err := isSQLite(path); err != nil {
-			return err
-		} else if sqlite {
-			return usage("%s is a SQLite database, which prove does not read; give its JSONL export", path)
-		}
+	databases, err := databasesOf(log.files)
+	if err != nil {
+		return err
 	}
-	sources := snap.sources(newSegmentLimits(defaultMaxSegment, snap.manifest))
+	sources, err := snap.sources(newSegmentLimits(defaultMaxSegment, snap.manifest), databases)
+	if err != nil {
+		return err
+	}
 	o := auditlog.ProveOptions{
 		VKey:  f.pub,
 		Tiles: func(origin string) string { return auditlog.TilesDir(log.active(), origin) },

@@ -98,7 +98,7 @@ func eachRecord(log logFiles, filter func([]byte) bool, do func(*auditlog.Record
 }
 
 func eachRecordIn(path string, filter func([]byte) bool, do func(*auditlog.Record)) (err error) {
-	f, err := (segmentLimits{most: defaultMaxSegment}).open(path)
+	f, err := openLines(path)
 	if err != nil {
 		return err
 	}

@@ -18,8 +18,9 @@ import (
 // be rotated while they are read.
 type snapshot struct {
 	logFiles
-	held     *os.File // the file that is written to, or nil
-	manifest []byte   // nil: there is none
+	held     *os.File    // the file that is written to, or nil
+	readers  []io.Closer // of databases
+	manifest []byte      // nil: there is none
 }
 
 // snapshotTries is how often a log that is rotated meanwhile is listed again.
@@ -51,6 +52,17 @@ func (l logFiles) look() (s *snapshot, stable bool, err error) {
 			s.close()
 		}
 	}()
+	database, err := isDatabase(l.name)
+	if err != nil {
+		return s, false, err
+	}
+	if database {
+		// It is replaced by recover alone, and must not be opened beside SQLite.
+		if s.files, err = segmentsOf(l.name); err == nil {
+			s.files = append(s.files, l.name)
+		}
+		return s, true, err
+	}
 	if s.held, err = os.Open(l.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s, false, err
 	}
@@ -108,13 +120,25 @@ func (s *snapshot) close() {
 		// It was only read from.
 		_ = s.held.Close()
 	}
+	for _, r := range s.readers {
+		_ = r.Close()
+	}
 }
 
 // sources opens the files for verification. limits says how many bytes each
-// compressed one may give.
-func (s *snapshot) sources(limits segmentLimits) []auditlog.Source {
+// compressed one may give, and databases which of them are databases.
+func (s *snapshot) sources(limits segmentLimits, databases []bool) ([]auditlog.Source, error) {
 	sources := make([]auditlog.Source, len(s.files))
 	for i, path := range s.files {
+		if databases[i] {
+			r, err := openDatabase(path)
+			if err != nil {
+				return nil, err
+			}
+			s.readers = append(s.readers, r)
+			sources[i] = r.Source()
+			continue
+		}
 		sources[i] = source(path, limits)
 		if s.held != nil && path == s.name {
 			held := s.held
@@ -123,7 +147,7 @@ func (s *snapshot) sources(limits segmentLimits) []auditlog.Source {
 			}
 		}
 	}
-	return sources
+	return sources, nil
 }
 
 // fromStart reads a file that is held open from its beginning.

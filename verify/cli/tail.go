@@ -75,7 +75,7 @@ func isTerminal(w io.Writer) bool {
 }
 
 func (t *tailer) run(cmd *cobra.Command) error {
-	f, err := os.Open(t.path)
+	f, err := openView(t.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && t.follow:
 		cmd.PrintErrf("mcp-audit: waiting for the log %s\n", t.path)
@@ -108,7 +108,7 @@ const (
 
 // last prints the last calls, also those of closed segments, and returns the
 // offset behind the last line of the file.
-func (t *tailer) last(f *os.File) (int64, error) {
+func (t *tailer) last(f logView) (int64, error) {
 	shown, end, err := t.lastOf(f)
 	if err != nil {
 		return 0, err
@@ -124,14 +124,14 @@ func (t *tailer) last(f *os.File) (int64, error) {
 }
 
 // lastOf finds the last calls in a file, and the offset behind its last line.
-func (t *tailer) lastOf(f *os.File) ([][]byte, int64, error) {
-	info, err := f.Stat()
+func (t *tailer) lastOf(f logView) ([][]byte, int64, error) {
+	size, err := f.Size()
 	if err != nil {
 		return nil, 0, err
 	}
 	for window := int64(firstWindow); ; window *= 4 {
-		from := max(info.Size()-window, 0)
-		data := make([]byte, info.Size()-from)
+		from := max(size-window, 0)
+		data := make([]byte, size-from)
 		n, err := f.ReadAt(data, from)
 		if err != nil && err != io.EOF {
 			return nil, 0, err

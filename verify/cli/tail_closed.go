@@ -44,7 +44,7 @@ func (t *tailer) lastIn(name string, count int) (shown [][]byte, err error) {
 	if !strings.HasSuffix(name, jsonl.CompressedSuffix) {
 		f, err := os.Open(name)
 		if err == nil {
-			shown, _, err = t.lastOf(f)
+			shown, _, err = t.lastOf(fileView{f})
 			return shown[max(len(shown)-count, 0):], errors.Join(err, f.Close())
 		}
 		if !errors.Is(err, fs.ErrNotExist) {

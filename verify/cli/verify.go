@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -72,7 +73,7 @@ differs from an anchor. With several, the first of 2, 1, 4, 3.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.format, "format", "auto", "format of the log: auto or jsonl")
+	flags.StringVar(&f.format, "format", "auto", "format of the log: auto, jsonl or sqlite")
 	flags.StringVar(&f.keys, "keys", "", "key `file` (a JWK set) with the MAC keys")
 	flags.StringVar(&f.pub, "pub", "", "public key (`vkey`, as pubkey prints it) that checkpoints must be signed with")
 	flags.StringVar(&f.origin, "origin", "", "expected origin of the log, `name` or name/iN")
@@ -95,8 +96,8 @@ differs from an anchor. With several, the first of 2, 1, 4, 3.`,
 
 func (f *verifyFlags) run(cmd *cobra.Command, args []string) error {
 	switch {
-	case f.format != "auto" && f.format != "jsonl":
-		return usage("--format %q is not known; use auto or jsonl", f.format)
+	case f.format != "auto" && f.format != "jsonl" && f.format != "sqlite":
+		return usage("--format %q is not known; use auto, jsonl or sqlite", f.format)
 	case f.maxLine < 256:
 		return usage("--max-line %s is too small for any record; give 256 bytes or more", &f.maxLine)
 	case f.opts.MaxSilence < 0 || f.opts.MaxUncheckpointed < 0 || f.opts.Jobs < 0 || f.erasures < -1:
@@ -170,15 +171,12 @@ func (f *verifyFlags) verify(cmd *cobra.Command, log logFiles) (int, error) {
 		}
 		opts.ManifestKept = true
 	}
+	databases, err := f.databases(log.files)
+	if err != nil {
+		return 0, err
+	}
 	for _, path := range log.files {
 		path = strings.TrimSuffix(path, jsonl.CompressedSuffix)
-		if isSegment(path) {
-			// It may be compressed meanwhile, and is no database.
-		} else if sqlite, err := isSQLite(path); err != nil {
-			return 0, err
-		} else if sqlite {
-			return 0, fmt.Errorf("%s is a SQLite database, which this version does not read; verify its JSONL export", path)
-		}
 		// Checkpoints beside the log are read before the log, which then has
 		// all the records they cover even while it is written to.
 		if text, err := readNote(path + ".checkpoint"); err == nil {
@@ -187,7 +185,10 @@ func (f *verifyFlags) verify(cmd *cobra.Command, log logFiles) (int, error) {
 			cmd.PrintErrf("mcp-audit: the checkpoint beside the log is not checked: %v\n", err)
 		}
 	}
-	sources := snap.sources(newSegmentLimits(int64(f.segment), opts.Manifest))
+	sources, err := snap.sources(newSegmentLimits(int64(f.segment), opts.Manifest), databases)
+	if err != nil {
+		return 0, err
+	}
 	opts.Beside = append(opts.Beside, receipts(cmd, log.active())...)
 	report, err := auditlog.Verify(cmd.Context(), sources, opts)
 	if report == nil {
@@ -201,6 +202,14 @@ func (f *verifyFlags) verify(cmd *cobra.Command, log logFiles) (int, error) {
 		printReport(cmd.OutOrStdout(), cmd.ErrOrStderr(), log, report, &opts)
 	}
 	return report.Exit, err
+}
+
+// databases says which files are databases, before any of them is opened.
+func (f *verifyFlags) databases(files []string) ([]bool, error) {
+	if f.format == "auto" {
+		return databasesOf(files)
+	}
+	return slices.Repeat([]bool{f.format == "sqlite"}, len(files)), nil
 }
 
 // loadKeys finds the MAC keys: --keys, else the environment's secret, else the

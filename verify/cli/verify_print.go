@@ -118,6 +118,8 @@ func printFindings(w io.Writer, log logFiles, r *auditlog.Report) {
 				}
 			}
 			where += ": "
+		} else if f.File != "" && len(log.files) > 1 {
+			where = f.File + ": "
 		} else if f.Count > 1 {
 			where = fmt.Sprintf("%d times: ", f.Count)
 		}

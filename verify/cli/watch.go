@@ -16,15 +16,15 @@ import (
 // exist yet. It takes no lock.
 type watcher struct {
 	path   string
-	file   *os.File // nil: not there
-	offset int64    // behind the last whole line
+	file   logView // nil: not there
+	offset int64   // behind the last whole line
 	line   func([]byte)
 
 	segment  uint64 // number of the file, as its first record says
 	numbered bool
 }
 
-func newWatcher(path string, file *os.File, line func([]byte)) *watcher {
+func newWatcher(path string, file logView, line func([]byte)) *watcher {
 	w := &watcher{path: path, file: file, line: line}
 	w.number()
 	return w
@@ -64,12 +64,8 @@ func (w *watcher) poll() error {
 		return err
 	}
 	if w.file != nil {
-		held, err := w.file.Stat()
-		if err != nil {
+		if same, err := w.file.Is(now); err != nil || same {
 			return err
-		}
-		if os.SameFile(held, now) {
-			return nil
 		}
 	}
 	return w.turn()
@@ -78,7 +74,7 @@ func (w *watcher) poll() error {
 // turn goes over to the file that is at the path now, by way of the segments
 // that were closed meanwhile.
 func (w *watcher) turn() error {
-	f, err := os.Open(w.path)
+	f, err := openView(w.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -148,17 +144,17 @@ func (w *watcher) number() {
 
 // read hands on the whole lines behind the offset.
 func (w *watcher) read() error {
-	info, err := w.file.Stat()
+	size, err := w.file.Size()
 	if err != nil {
 		return err
 	}
-	if info.Size() < w.offset {
+	if size < w.offset {
 		w.offset = 0
 	}
 	if !w.numbered && w.offset == 0 {
 		w.number()
 	}
-	n, err := w.lines(io.NewSectionReader(w.file, w.offset, info.Size()-w.offset))
+	n, err := w.lines(io.NewSectionReader(w.file, w.offset, size-w.offset))
 	w.offset += n
 	return err
 }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
-	"github.com/caddy-mcp-audit/mcp-audit/auditlog/jsonl"
 )
 
 // openLog opens a log with the keys beside it, as a shim does.
@@ -24,7 +23,7 @@ func openLog(t *testing.T, path string) *auditlog.Log {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := jsonl.New(path, jsonl.Options{})
+	store, err := storeOf(path)
 	if err != nil {
 		t.Fatal(err)
 	}

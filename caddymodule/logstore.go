@@ -1,0 +1,64 @@
+package caddymodule
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog/jsonl"
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog/sqlite"
+)
+
+// The values of LogConfig.Output.
+const (
+	storeJSONL  = "jsonl"
+	storeSQLite = "sqlite"
+)
+
+// unmarshalSQLite parses the options of `output sqlite`.
+func (c *LogConfig) unmarshalSQLite(d *caddyfile.Dispenser) error {
+	if err := sqlite.Available(); err != nil {
+		return d.WrapErr(err)
+	}
+	_, err := block(d, map[string]func() error{
+		"synchronous": func() error {
+			return choice(d, &c.Synchronous, sqlite.Full.String(), sqlite.Normal.String())
+		},
+	})
+	return err
+}
+
+// resolveSQLite checks what concerns only a database.
+func (s *logSettings) resolveSQLite() error {
+	if s.Output != storeSQLite {
+		if s.Synchronous != "" {
+			return s.fault("synchronous", errors.New("it is an option of the store sqlite; remove it"))
+		}
+		return nil
+	}
+	if err := sqlite.Available(); err != nil {
+		return s.fault("output", err)
+	}
+	switch s.Synchronous {
+	case "":
+		s.Synchronous = sqlite.Full.String()
+	case sqlite.Full.String(), sqlite.Normal.String():
+	default:
+		return s.fault("synchronous", fmt.Errorf("unknown value %q; use %s or %s", s.Synchronous, sqlite.Full, sqlite.Normal))
+	}
+	return nil
+}
+
+// store makes the log's store. It touches no file.
+func (s *logSettings) store() (auditlog.Store, error) {
+	if s.Output != storeSQLite {
+		return jsonl.New(s.Path, jsonl.Options{})
+	}
+	opts := sqlite.Options{}
+	if s.Synchronous == sqlite.Normal.String() {
+		opts.Synchronous = sqlite.Normal
+	}
+	return sqlite.New(s.Path, opts)
+}
