@@ -75,12 +75,11 @@ func (t *Tiles) Head() (TreeHead, error) {
 	if err != nil {
 		return TreeHead{}, err
 	}
-	head, err := ReadTreeHead(note)
-	if err != nil {
-		// The tiles are made anew: a cut file is no reason to stop.
-		return TreeHead{}, nil
+	if head, err := ReadTreeHead(note); err == nil {
+		return head, nil
 	}
-	return head, nil
+	// The tiles are made anew: a cut file is no reason to stop.
+	return TreeHead{}, nil
 }
 
 // Grow adds the leaves up to a signed checkpoint, whose signature the caller

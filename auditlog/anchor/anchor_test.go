@@ -439,7 +439,7 @@ func TestWrongCosignaturesAreNotKept(t *testing.T) {
 	timeless := func(text string) string {
 		line := cosign(text, witnessName, 9, at)
 		raw := must(base64.StdEncoding.DecodeString(strings.TrimSpace(line[strings.LastIndexByte(line, ' ')+1:])))
-		sig := append(raw[:4:4], make([]byte, 8)...)
+		sig := append(bytes.Clone(raw[:4]), make([]byte, 8)...)
 		sig = append(sig, ed25519.Sign(seeded(9), []byte("cosignature/v1\ntime 0\n"+text))...)
 		return "— " + witnessName + " " + base64.StdEncoding.EncodeToString(sig) + "\n"
 	}
@@ -459,7 +459,7 @@ func TestWrongCosignaturesAreNotKept(t *testing.T) {
 		"nothing":             func(string) (int, string) { return 200, "" },
 		"no line feed":        func(text string) (int, string) { return 200, strings.TrimSpace(cosign(text, witnessName, 9, at)) },
 		"a page":              func(string) (int, string) { return 200, "<html>" },
-		"too much":            func(text string) (int, string) { return 200, strings.Repeat("— x AAAAAAAA\n", 10_000) },
+		"too much":            func(string) (int, string) { return 200, strings.Repeat("— x AAAAAAAA\n", 10_000) },
 		"409 without size":    func(string) (int, string) { return 409, "conflict" },
 		"409 with a negative": func(string) (int, string) { return 409, "-1\n" },
 		"409 with zeros":      func(string) (int, string) { return 409, "007\n" },
