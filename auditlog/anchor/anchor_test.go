@@ -71,7 +71,7 @@ func (r *rig) vkey() string { return r.log.Status().VKey }
 // anchored gives the log its anchors.
 func (r *rig) anchored(targets ...anchor.Target) {
 	r.set = anchor.New(anchor.Options{
-		Log: r.path, VKey: r.vkey(), Sources: func() ([]auditlog.Source, error) { return jsonl.Sources(r.path) },
+		Log: r.path, VKey: r.vkey, Sources: func() ([]auditlog.Source, error) { return jsonl.Sources(r.path) },
 		Targets: targets, Gap: time.Millisecond, Retry: 5 * time.Millisecond, RetryMax: 20 * time.Millisecond,
 	})
 	if before := r.log.SetAnchors(r.set); before != nil {
@@ -279,6 +279,7 @@ func TestFileIsNotReplacedByALogItIsNotOf(t *testing.T) {
 	for name, content := range map[string]string{
 		"is no checkpoint":    "my diary\n",
 		"anchor_sig_invalid":  string(foreign),
+		"(anchor_sig_invalid": string(must(auditlog.SignTreeHead(auditlog.TreeHead{Origin: "audit.example/anchored/i0", Size: 1 << 30}, seeded(7)))),
 		"a file of its own":   string(stranger),
 		"nor a folder":        "",
 		"i1\", and is not re": string(must(auditlog.SignTreeHead(auditlog.TreeHead{Origin: "audit.example/anchored/i1", Size: 4}, seeded(7)))),

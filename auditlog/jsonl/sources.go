@@ -2,6 +2,9 @@ package jsonl
 
 import (
 	"cmp"
+	"compress/gzip"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,8 +14,9 @@ import (
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 )
 
-// closedSuffix follows a log's name in that of a closed segment: number, time.
-var closedSuffix = regexp.MustCompile(`^\.(\d{6,18})\.\d{8}T\d{6}Z$`)
+// closedSuffix follows a log's name in that of a closed segment: number, time,
+// and an ending if it is compressed.
+var closedSuffix = regexp.MustCompile(`^\.(\d{6,18})\.\d{8}T\d{6}Z(\.gz)?$`)
 
 // Sources lists the files of the log at path: its closed segments by their
 // number, then the file that is written to. It may run beside a writer.
@@ -48,10 +52,38 @@ func Sources(path string) ([]auditlog.Source, error) {
 	})
 	var out []auditlog.Source
 	for _, s := range closed {
-		out = append(out, auditlog.FileSource(filepath.Join(filepath.Dir(path), s.name)))
+		file := filepath.Join(filepath.Dir(path), s.name)
+		if filepath.Ext(file) == ".gz" {
+			out = append(out, compressedSource(file))
+		} else {
+			out = append(out, auditlog.FileSource(file))
+		}
 	}
 	if active {
 		out = append(out, auditlog.FileSource(path))
 	}
 	return out, nil
 }
+
+// compressedSource reads a compressed segment.
+func compressedSource(file string) auditlog.Source {
+	return auditlog.Source{Name: file, Open: func() (io.ReadCloser, error) {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		return compressed{z, f}, nil
+	}}
+}
+
+// compressed is a stream and the file that it is read from.
+type compressed struct {
+	*gzip.Reader
+	file *os.File
+}
+
+func (c compressed) Close() error { return errors.Join(c.Reader.Close(), c.file.Close()) }
