@@ -93,7 +93,7 @@ func ProveConsistency(ctx context.Context, sources []Source, old []byte, o Prove
 		if part.origin != head.Origin {
 			continue
 		}
-		vkey, policy, err := part.trust(o.VKey)
+		policy, err := part.trust(o.VKey)
 		if err != nil {
 			return nil, "", s.warnings, err
 		}
@@ -107,7 +107,7 @@ func ProveConsistency(ctx context.Context, sources []Source, old []byte, o Prove
 		}
 		p := &ConsistencyProof{Old: head.Size, Path: path, Checkpoint: note}
 		_, _, err = p.Check(old, policy)
-		return p, vkey, s.warnings, err
+		return p, part.signer(note, o.VKey), s.warnings, err
 	}
 	return nil, "", s.warnings, fmt.Errorf("the older checkpoint is of %q, of which there is no record among the files", head.Origin)
 }
@@ -124,12 +124,13 @@ type proveScan struct {
 
 // provePart is what was read of one incarnation.
 type provePart struct {
-	origin, vkey string
-	tiles        *Tiles
-	w            *tileWriter
-	chain        Hash
-	hasChain     bool
-	notes        [][]byte // the newest checkpoint in the log
+	origin   string
+	vkeys    []string // that the log names, the newest last
+	tiles    *Tiles
+	w        *tileWriter
+	chain    Hash
+	hasChain bool
+	notes    [][]byte // the newest checkpoint in the log
 }
 
 func (s *proveScan) read(ctx context.Context, sources []Source) error {
@@ -204,8 +205,11 @@ func (s *proveScan) line(line []byte, first bool, at string) error {
 
 // facts takes what is needed of an intact record.
 func (s *proveScan) facts(part *provePart, r *Record) {
-	if r.Kind == kindCheckpoint {
+	switch r.Kind {
+	case kindCheckpoint:
 		part.notes = [][]byte{[]byte(r.Text("note"))}
+	case "key_rotation":
+		part.vkeys = append(part.vkeys, r.Text("new_vkey"))
 	}
 	if s.o.Match == nil || !s.o.Match(r) {
 		return
@@ -243,7 +247,10 @@ func (s *proveScan) begin(r *Record, at string) error {
 	if s.o.Tiles != nil {
 		t.base = s.o.Tiles(origin)
 	}
-	part := &provePart{origin: origin, vkey: r.Text("vkey"), tiles: t}
+	part := &provePart{origin: origin, tiles: t}
+	if vkey := r.Text("vkey"); vkey != "" {
+		part.vkeys = []string{vkey}
+	}
 	var err error
 	if part.w, err = t.writer(r.Line.Seal.Seq); err != nil {
 		return fmt.Errorf("%s begins with record %d, and the tiles that hold the hashes of the records before are not at hand (%w); give all files of the log", at, r.Line.Seal.Seq, err)
@@ -255,16 +262,37 @@ func (s *proveScan) begin(r *Record, at string) error {
 	return nil
 }
 
-// trust is the key, and the policy, that a part's checkpoints must satisfy.
-func (p *provePart) trust(vkey string) (string, *TrustPolicy, error) {
-	if vkey == "" {
-		vkey = p.vkey
+// trust is the policy that a part's checkpoints must satisfy: one of the keys
+// that the log names, or the one that the caller holds.
+func (p *provePart) trust(vkey string) (*TrustPolicy, error) {
+	keys := p.vkeys
+	if vkey != "" {
+		keys = []string{vkey}
 	}
-	if vkey == "" {
-		return "", nil, fmt.Errorf("the files of %s do not name its public key; give it with --pub", p.origin)
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("the files of %s do not name its public key; give it with --pub", p.origin)
 	}
-	policy, err := PolicyOf(vkey)
-	return vkey, policy, err
+	policy, err := PolicyOf(keys[0])
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range keys[1:] {
+		// A rotation may come back to a key, or name one that is none.
+		if more, err := policy.WithLog(key); err == nil {
+			policy = more
+		}
+	}
+	return policy, nil
+}
+
+// signer is the key that a trusted note is signed with.
+func (p *provePart) signer(note []byte, vkey string) string {
+	for _, key := range p.vkeys {
+		if _, err := OpenTreeHead(note, key); err == nil && vkey == "" {
+			return key
+		}
+	}
+	return vkey
 }
 
 // newest picks the checkpoint to prove with: the newest that states at least
@@ -315,7 +343,7 @@ func (s *proveScan) prove(part *provePart, line []byte) (ProvenRecord, error) {
 	if fault != LineOK {
 		return ProvenRecord{}, fmt.Errorf("the record is damaged (%s); run `mcp-audit verify`", fault)
 	}
-	vkey, policy, err := part.trust(s.o.VKey)
+	policy, err := part.trust(s.o.VKey)
 	if err != nil {
 		return ProvenRecord{}, err
 	}
@@ -332,7 +360,7 @@ func (s *proveScan) prove(part *provePart, line []byte) (ProvenRecord, error) {
 	if err != nil {
 		return ProvenRecord{}, fmt.Errorf("record %d cannot be proven: %w; run `mcp-audit verify`", l.Seal.Seq, err)
 	}
-	return ProvenRecord{Line: line, Kind: checked.Record.Kind, Proof: p, Head: head, VKey: vkey}, nil
+	return ProvenRecord{Line: line, Kind: checked.Record.Kind, Proof: p, Head: head, VKey: part.signer(note, s.o.VKey)}, nil
 }
 
 // signatures counts the signature lines of a note.

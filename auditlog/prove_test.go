@@ -2,6 +2,7 @@ package auditlog_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -169,7 +170,7 @@ func TestTilesProveBeyondTheLogsBeginning(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := auditlog.TilesDir(path, head.Origin)
-	if err := auditlog.NewTiles(nil, dir).Grow(t.Context(), note, auditlog.LeavesOf(head.Origin, func() ([]auditlog.Source, error) { return jsonl.Sources(path) })); err != nil {
+	if err := auditlog.GrowTiles(t.Context(), path, note, func() ([]auditlog.Source, error) { return jsonl.Sources(path) }); err != nil {
 		t.Fatal(err)
 	}
 	// A file that begins in the middle begins with a record that names its
@@ -270,6 +271,50 @@ func TestLeavesAreFoundByHalving(t *testing.T) {
 	other := auditlog.LeavesOf("audit.example/other/i0", func() ([]auditlog.Source, error) { return jsonl.Sources(path) })
 	if err := other(t.Context(), 0, 1, func(auditlog.Hash) error { return nil }); !errors.Is(err, auditlog.ErrLeafMissing) {
 		t.Error(err)
+	}
+}
+
+// After a change of the log's key, its checkpoints are signed with the new one.
+func TestProofAfterAChangeOfTheKey(t *testing.T) {
+	const origin = "audit.example/rotated/i0"
+	first, second := auditlogVKey(t, origin, 3), auditlogVKey(t, origin, 4)
+	var text []byte
+	var leaves []auditlog.Hash
+	chain := auditlog.GenesisChain(origin)
+	add := func(body string) {
+		s := auditlog.Seal{Seq: uint64(len(leaves)), Leaf: auditlog.LeafHash([]byte(body)), KeyID: "k1"}
+		s.Chain = auditlog.ChainHash(chain, s.Seq, s.Leaf)
+		chain = s.Chain
+		leaves = append(leaves, s.Leaf)
+		text = auditlog.AppendLine(text, []byte(body), &s, nil)
+	}
+	add(`{"kind":"genesis","origin":"` + origin + `","vkey":"` + first + `"}`)
+	add(`{"kind":"event"}`)
+	add(`{"kind":"key_rotation","new_vkey":"` + second + `"}`)
+	_, note := headOf(t, origin, leaves, 4)
+	_, old := headOf(t, origin, leaves[:2], 3)
+	// Closed and compressed, as retention leaves it.
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := z.Write(text); err != nil || z.Close() != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path+".000000.20260525T123456Z.gz", b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := auditlog.ProveOptions{Match: seqIs(1), Checkpoints: [][]byte{note, old}, Work: t.TempDir()}
+	proven, _, err := auditlog.Prove(t.Context(), sources(t, path), o)
+	if err != nil || proven[0].VKey != second || proven[0].Head.Size != 3 {
+		t.Fatal(proven, err)
+	}
+	if _, err := auditlog.VerifyProof(proven[0].Line, proven[0].Proof.Text(), policyOf(t, second)); err != nil {
+		t.Error(err)
+	}
+	o.Work = t.TempDir()
+	p, vkey, _, err := auditlog.ProveConsistency(t.Context(), sources(t, path), old, o)
+	if err != nil || vkey != second || p.Old != 2 {
+		t.Error(vkey, err)
 	}
 }
 

@@ -146,7 +146,7 @@ func (s *logSettings) anchorSet(log *auditlog.Log) (auditlog.AnchorSet, error) {
 		return nil, nil
 	}
 	o := anchor.Options{
-		Log: s.Path, VKey: log.Status().VKey, Logger: s.logger,
+		Log: s.Path, VKey: func() string { return log.Status().VKey }, Logger: s.logger,
 		Sources: func() ([]auditlog.Source, error) { return jsonl.Sources(s.Path) },
 	}
 	for i := range s.anchors {

@@ -88,6 +88,21 @@ func (s *Submission) continues(ctx context.Context, what string, held auditlog.T
 	return nil
 }
 
+// continuesSigned is continues for a note whose signature is not checked yet.
+// One that the log's key of today did not sign is no alarm, which anybody who
+// writes there could raise; it may be replaced if the log continues it, as it
+// does after a change of the key.
+func (s *Submission) continuesSigned(ctx context.Context, what string, held []byte, head auditlog.TreeHead) error {
+	err := s.continues(ctx, what, head)
+	if err == nil {
+		return nil
+	}
+	if _, sigErr := auditlog.OpenTreeHead(held, s.VKey); sigErr != nil {
+		return fmt.Errorf("%s holds a checkpoint that this log's key did not sign and that the log does not continue; it is not replaced (anchor_sig_invalid): keep it for the investigation, and move it away", what)
+	}
+	return err
+}
+
 // ahead is the error of an anchor that has more records than the checkpoint.
 func (s *Submission) ahead(ctx context.Context, what string, size uint64) error {
 	has, err := s.Has(ctx, size-1)

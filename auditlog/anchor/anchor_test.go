@@ -71,7 +71,7 @@ func (r *rig) vkey() string { return r.log.Status().VKey }
 // anchored gives the log its anchors.
 func (r *rig) anchored(targets ...anchor.Target) {
 	r.set = anchor.New(anchor.Options{
-		Log: r.path, VKey: r.vkey(), Sources: func() ([]auditlog.Source, error) { return jsonl.Sources(r.path) },
+		Log: r.path, VKey: r.vkey, Sources: func() ([]auditlog.Source, error) { return jsonl.Sources(r.path) },
 		Targets: targets, Gap: time.Millisecond, Retry: 5 * time.Millisecond, RetryMax: 20 * time.Millisecond,
 	})
 	if before := r.log.SetAnchors(r.set); before != nil {
@@ -279,6 +279,7 @@ func TestFileIsNotReplacedByALogItIsNotOf(t *testing.T) {
 	for name, content := range map[string]string{
 		"is no checkpoint":    "my diary\n",
 		"anchor_sig_invalid":  string(foreign),
+		"(anchor_sig_invalid": string(must(auditlog.SignTreeHead(auditlog.TreeHead{Origin: "audit.example/anchored/i0", Size: 1 << 30}, seeded(7)))),
 		"a file of its own":   string(stranger),
 		"nor a folder":        "",
 		"i1\", and is not re": string(must(auditlog.SignTreeHead(auditlog.TreeHead{Origin: "audit.example/anchored/i1", Size: 4}, seeded(7)))),
@@ -439,7 +440,7 @@ func TestWrongCosignaturesAreNotKept(t *testing.T) {
 	timeless := func(text string) string {
 		line := cosign(text, witnessName, 9, at)
 		raw := must(base64.StdEncoding.DecodeString(strings.TrimSpace(line[strings.LastIndexByte(line, ' ')+1:])))
-		sig := append(raw[:4:4], make([]byte, 8)...)
+		sig := append(bytes.Clone(raw[:4]), make([]byte, 8)...)
 		sig = append(sig, ed25519.Sign(seeded(9), []byte("cosignature/v1\ntime 0\n"+text))...)
 		return "— " + witnessName + " " + base64.StdEncoding.EncodeToString(sig) + "\n"
 	}
@@ -459,7 +460,7 @@ func TestWrongCosignaturesAreNotKept(t *testing.T) {
 		"nothing":             func(string) (int, string) { return 200, "" },
 		"no line feed":        func(text string) (int, string) { return 200, strings.TrimSpace(cosign(text, witnessName, 9, at)) },
 		"a page":              func(string) (int, string) { return 200, "<html>" },
-		"too much":            func(text string) (int, string) { return 200, strings.Repeat("— x AAAAAAAA\n", 10_000) },
+		"too much":            func(string) (int, string) { return 200, strings.Repeat("— x AAAAAAAA\n", 10_000) },
 		"409 without size":    func(string) (int, string) { return 409, "conflict" },
 		"409 with a negative": func(string) (int, string) { return 409, "-1\n" },
 		"409 with zeros":      func(string) (int, string) { return 409, "007\n" },

@@ -87,10 +87,7 @@ func (f *File) mayReplace(ctx context.Context, s *Submission) error {
 		}
 		return f.fs.Rename(f.path, f.path+".i"+strconv.Itoa(number))
 	}
-	if _, err := auditlog.OpenTreeHead(held, s.VKey); err != nil {
-		return fmt.Errorf("%s holds a checkpoint that this log's key did not sign, and is not replaced (anchor_sig_invalid); keep it for the investigation, and move it away", f.path)
-	}
-	return s.continues(ctx, f.path, head)
+	return s.continuesSigned(ctx, f.path, held, head)
 }
 
 // addTo writes a file of its own for the checkpoint.
@@ -111,11 +108,11 @@ func (f *File) addTo(ctx context.Context, s *Submission) (Receipt, error) {
 		if err != nil {
 			return Receipt{}, err
 		}
-		head, err := auditlog.OpenTreeHead(held, s.VKey)
-		if err != nil {
-			return Receipt{}, fmt.Errorf("%s is no checkpoint of this log (%w); keep it for the investigation, and move it away", at, err)
+		head, err := auditlog.ReadTreeHead(held)
+		if err != nil || head.Origin != s.Head.Origin {
+			return Receipt{}, fmt.Errorf("%s is no checkpoint of this log; keep it for the investigation, and move it away", at)
 		}
-		if err := s.continues(ctx, at, head); err != nil || head == s.Head {
+		if err := s.continuesSigned(ctx, at, held, head); err != nil || head == s.Head {
 			return Receipt{Note: s.Note}, err
 		}
 		break

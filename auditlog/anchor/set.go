@@ -30,8 +30,8 @@ type Target struct {
 type Options struct {
 	// Log is the path of the log, beside which receipts and tiles lie.
 	Log string
-	// VKey is the log's public key.
-	VKey string
+	// VKey returns the log's public key of the moment.
+	VKey func() string
 	// Sources lists the log's files, oldest first.
 	Sources func() ([]auditlog.Source, error)
 	Targets []Target
@@ -160,7 +160,7 @@ func (s *Set) submission(w *worker, note []byte, head auditlog.TreeHead) *Submis
 		s.o.Logger.Warn("the receipt of an anchor cannot be read", zap.String("log", s.o.Log), zap.Error(err))
 	}
 	return &Submission{
-		Note: note, Head: head, VKey: s.o.VKey, Last: last,
+		Note: note, Head: head, VKey: s.o.VKey(), Last: last,
 		Tree: func(ctx context.Context) (Prover, error) { return s.tree(ctx, note, head, leaves) },
 		Has: func(ctx context.Context, seq uint64) (bool, error) {
 			return has(ctx, leaves, seq)

@@ -78,7 +78,7 @@ func (w *Witness) Submit(ctx context.Context, s *Submission) (Receipt, error) {
 			switch {
 			case err != nil:
 				return Receipt{}, fmt.Errorf("the witness %s answered 409: %w", w.Name(), err)
-			case size == old && size == s.Head.Size:
+			case size == s.Head.Size && old == s.Head.Size:
 				return Receipt{}, alarm("anchor_equivocation", "the witness %s has cosigned another checkpoint of %d records of this log", w.Name(), size)
 			case size == old:
 				return Receipt{}, fmt.Errorf("the witness %s answered 409 with the size that it was sent (%d)", w.Name(), size)
@@ -102,17 +102,10 @@ func (w *Witness) Submit(ctx context.Context, s *Submission) (Receipt, error) {
 // known is the size that the witness has cosigned last, as far as its receipt
 // says; 0 makes it tell.
 func (w *Witness) known(ctx context.Context, s *Submission) (uint64, error) {
-	if s.Last == nil {
-		return 0, nil
+	if head, err := w.check(s.VKey, s.Last); err == nil && head.Origin == s.Head.Origin {
+		return head.Size, s.continues(ctx, "the receipt of the witness "+w.Name(), head)
 	}
-	head, err := w.check(s.VKey, s.Last)
-	if err != nil || head.Origin != s.Head.Origin {
-		return 0, nil // not its receipt: nothing to go by
-	}
-	if err := s.continues(ctx, "the receipt of the witness "+w.Name(), head); err != nil {
-		return 0, err
-	}
-	return head.Size, nil
+	return 0, nil // no receipt of its own: nothing to go by
 }
 
 func (w *Witness) send(ctx context.Context, s *Submission, old uint64) (status int, kind string, answer []byte, err error) {

@@ -49,7 +49,7 @@ tiles beside the log.`,
   mcp-audit prove /var/lib/mcp-audit --operation 019e5f21-975c-70a1-a2a3-a4a5a6a7a8a9 --disclose params
   mcp-audit prove --consistency held.checkpoint --output since-then`,
 		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+		RunE: f.run,
 	}
 	flags := cmd.Flags()
 	flags.Int64Var(&f.seq, "seq", -1, "`number` of the record")

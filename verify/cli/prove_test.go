@@ -273,7 +273,7 @@ func TestWitnessedProofMeetsAPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	log.SetAnchors(anchor.New(anchor.Options{
-		Log: path, VKey: log.Status().VKey, Targets: []anchor.Target{{Anchor: w}},
+		Log: path, VKey: func() string { return log.Status().VKey }, Targets: []anchor.Target{{Anchor: w}},
 		Sources: func() ([]auditlog.Source, error) { return jsonl.Sources(path) },
 	}))
 	for range 5 {

@@ -47,7 +47,7 @@ readable.`,
   mcp-audit verify-proof call.json call.tlog-proof --policy trust.policy --json
   mcp-audit verify-proof --consistency held.checkpoint since-then.tlog-consistency --pub "$(cat gateway.vkey)"`,
 		Args: cobra.RangeArgs(1, 2),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+		RunE: f.run,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.pub, "pub", "", "public key (`vkey`) of the log")
