@@ -14,7 +14,7 @@
 # run itself is not possible.
 #
 #   MCP_AUDIT_BIN         folder of caddy, mcp-audit and mcp-audit-shim (bin)
-#   CONFORMANCE_PORT      first of the 60 ports that are used (23800)
+#   CONFORMANCE_PORT      first of the 70 ports that are used (23800)
 #   CONFORMANCE_REVISIONS the revisions of observe and enforce, such as "2025-11-25"
 #   CONFORMANCE_SERVERS   their servers, such as "stateful fixture"
 #   CONFORMANCE_NO_CLIENT 1 leaves the client part out where there are no
