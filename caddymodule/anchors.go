@@ -11,7 +11,6 @@ import (
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog/anchor"
-	"github.com/caddy-mcp-audit/mcp-audit/auditlog/jsonl"
 )
 
 // AnchorConfig is a place outside of this machine's reach that a log's
@@ -147,7 +146,7 @@ func (s *logSettings) anchorSet(log *auditlog.Log) (auditlog.AnchorSet, error) {
 	}
 	o := anchor.Options{
 		Log: s.Path, VKey: func() string { return log.Status().VKey }, Logger: s.logger,
-		Sources: func() ([]auditlog.Source, error) { return jsonl.Sources(s.Path) },
+		Sources: s.sources,
 	}
 	for i := range s.anchors {
 		a, err := s.anchors[i].check()

@@ -62,3 +62,11 @@ func (s *logSettings) store() (auditlog.Store, error) {
 	}
 	return sqlite.New(s.Path, opts)
 }
+
+// sources lists the files of the log for reading.
+func (s *logSettings) sources() ([]auditlog.Source, error) {
+	if s.Output == storeSQLite {
+		return []auditlog.Source{sqlite.Source(s.Path)}, nil
+	}
+	return jsonl.Sources(s.Path)
+}

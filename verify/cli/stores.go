@@ -86,24 +86,8 @@ func openLines(path string) (io.ReadCloser, error) {
 	if !database {
 		return (segmentLimits{most: defaultMaxSegment}).open(path)
 	}
-	r, err := openDatabase(path)
-	if err != nil {
-		return nil, err
-	}
-	lines, err := r.Lines()
-	if err != nil {
-		return nil, errors.Join(err, r.Close())
-	}
-	return &databaseLines{lines, r}, nil
+	return sqlite.OpenLines(path)
 }
-
-// databaseLines closes the database with its lines.
-type databaseLines struct {
-	io.ReadCloser
-	r *sqlite.Reader
-}
-
-func (l *databaseLines) Close() error { return errors.Join(l.ReadCloser.Close(), l.r.Close()) }
 
 // logView is a log that is followed: its lines as one text.
 type logView interface {
