@@ -41,6 +41,12 @@ func (s *logSettings) resolveSQLite() error {
 	if err := sqlite.Available(); err != nil {
 		return s.fault("output", err)
 	}
+	if s.RotateSize != 0 || s.RotateEvery != "" || s.KeepFiles != 0 || s.KeepFor != 0 || s.Compress != "" {
+		return s.fault("output", errors.New("a database is not rotated; remove the options of rotation, or use output jsonl"))
+	}
+	if s.KeyMode == auditlog.Evolving.String() {
+		return s.fault("key_mode", errors.New("keys evolve only in a log of files; use output jsonl"))
+	}
 	switch s.Synchronous {
 	case "":
 		s.Synchronous = sqlite.Full.String()
@@ -54,7 +60,7 @@ func (s *logSettings) resolveSQLite() error {
 // store makes the log's store. It touches no file.
 func (s *logSettings) store() (auditlog.Store, error) {
 	if s.Output != storeSQLite {
-		return jsonl.New(s.Path, jsonl.Options{})
+		return jsonl.New(s.Path, jsonl.Options{Exclusive: s.keyMode == auditlog.Evolving})
 	}
 	opts := sqlite.Options{}
 	if s.Synchronous == sqlite.Normal.String() {

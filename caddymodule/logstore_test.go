@@ -69,7 +69,7 @@ func TestCallsAreRecordedInADatabase(t *testing.T) {
 func TestMistakesInADatabasesOptionsFailAtLoadWithTheirPlace(t *testing.T) {
 	r := &rig{t: t, dir: t.TempDir(), port: freePort(t), up: newUpstream(t, ok)}
 	for options, want := range map[string]string{
-		"{\nsynchronous lax\n}": `unknown value "lax"`, "{\nrotate_size 1MiB\n}": `unrecognized subdirective "rotate_size"`, "x": "exactly two",
+		"{\nsynchronous lax\n}": `unknown value "lax"`, "{\nrotate_size 1MiB\n}": `unrecognized subdirective "rotate_size"`, "x": "exactly two", "\nkey_mode evolving": "keys evolve only",
 	} {
 		config, _ := r.inDatabase(options)
 		if err := r.load(config); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "Caddyfile:") {
