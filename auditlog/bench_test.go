@@ -53,7 +53,7 @@ func benchIntent(size int) *Intent {
 
 func TestSealingIsCheap(t *testing.T) {
 	l := benchLog(t)
-	d, err := l.enc.intent(benchIntent(1024), "", newStamp(time.Now()))
+	d, err := l.enc.Load().intent(benchIntent(1024), "", newStamp(time.Now()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func BenchmarkSeal(b *testing.B) {
 	for _, size := range []int{825, 1024, 8192} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			l := benchLog(b)
-			d, err := l.enc.intent(benchIntent(size), "", newStamp(time.Now()))
+			d, err := l.enc.Load().intent(benchIntent(size), "", newStamp(time.Now()))
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -95,7 +95,7 @@ func BenchmarkSeal(b *testing.B) {
 // BenchmarkSeal but the leaf, which callers compute.
 func BenchmarkCommitShare(b *testing.B) {
 	l := benchLog(b)
-	d, err := l.enc.intent(benchIntent(1024), "", newStamp(time.Now()))
+	d, err := l.enc.Load().intent(benchIntent(1024), "", newStamp(time.Now()))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func BenchmarkBody(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(size))
 			for b.Loop() {
-				d, err := l.enc.intent(in, "", newStamp(time.Now()))
+				d, err := l.enc.Load().intent(in, "", newStamp(time.Now()))
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -104,7 +104,7 @@ func TestVectorBodiesAreReproducedByteForByte(t *testing.T) {
 	session := e.blind.session(v.Inputs.Session)
 
 	config := sha256Of(v.Inputs.Config)
-	genesis := record(kindGenesis, vectorStamp(t, v.Records[0].Body), originMembers(v.Inputs.Origin, v.Keys.VKey, v.Inputs.KeyID, config, 0)...)
+	genesis := record(kindGenesis, vectorStamp(t, v.Records[0].Body), originMembers(v.Inputs.Origin, v.Keys.VKey, v.Inputs.KeyID, Static, config, 0)...)
 	if got := string(genesis.body()); got != v.Records[0].Body {
 		t.Errorf("genesis:\n%s\nwant:\n%s", got, v.Records[0].Body)
 	}

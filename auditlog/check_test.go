@@ -22,7 +22,7 @@ type parsed struct {
 func records(t testing.TB, path string) []parsed {
 	t.Helper()
 	var out []parsed
-	for i, line := range bytes.SplitAfter(read(t, path), []byte("\n")) {
+	for i, line := range bytes.SplitAfter(plain(t, path), []byte("\n")) {
 		if len(line) == 0 {
 			continue
 		}
@@ -87,7 +87,7 @@ func check(t testing.TB, path string) []parsed {
 		}
 		tree.Append(leaf)
 	}
-	report, err := auditlog.Verify(t.Context(), []auditlog.Source{auditlog.FileSource(path)}, auditlog.VerifyOptions{Strict: true})
+	report, err := auditlog.Verify(t.Context(), []auditlog.Source{sourceOf(t, path)}, auditlog.VerifyOptions{Strict: true})
 	if err != nil {
 		t.Fatalf("Verify: %v", err)
 	}

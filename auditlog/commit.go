@@ -3,6 +3,7 @@ package auditlog
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -21,6 +22,14 @@ type committer struct {
 	work  []*entry
 
 	lastWords bool // this commit is the one right after the disk was found full
+
+	epochs  epochs
+	evolved bool // the epoch that this run found was ended
+	unsaved bool // the state does not have the epoch's key yet
+
+	rotateAfter time.Time // a rotation that could not be prepared is tried again then
+	expires     time.Time // when there may be a segment to delete; zero: at once
+	keeping     bool      // expires is known
 }
 
 // maxKeptBatch bounds the batch buffer that is kept between commits.
@@ -67,6 +76,7 @@ func (l *Log) commitLoop() {
 // hasWork reports whether something is to be written that nobody queued. A
 // failing log is tried again only when the timer says so.
 func (l *Log) hasWork(ticked bool) bool {
+	turn := l.turnDue() || l.idleDue()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -78,20 +88,22 @@ func (l *Log) hasWork(ticked bool) bool {
 	case l.health.failing:
 		return ticked
 	}
-	return l.debts.any() || ticked && l.opt.after > 0
+	return turn || l.debts.any() || ticked && l.opt.after > 0
 }
 
 // nextTick is how long the committer may sleep.
 func (l *Log) nextTick() time.Duration {
+	tick := min(l.turnTick(), l.idleTick())
+	opt := l.options()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.health.failing {
 		return retryEvery
 	}
-	if l.opt.after <= 0 || l.unchecked.IsZero() {
-		return time.Hour
+	if opt.after <= 0 || l.unchecked.IsZero() {
+		return tick
 	}
-	return max(time.Until(l.unchecked.Add(l.opt.after)), time.Millisecond)
+	return min(tick, max(time.Until(l.unchecked.Add(opt.after)), time.Millisecond))
 }
 
 // commit writes what the log owes and a batch, and acknowledges it.
@@ -122,22 +134,34 @@ func (l *Log) commit(batch []*entry) {
 // appendBatch appends, under the commit lock, what the log owes and the batch.
 // It returns the entries that are in the log now, also when it fails.
 func (l *Log) appendBatch(written, batch []*entry, opt options) ([]*entry, error) {
-	if err := l.refused(); err != nil {
-		return written, err
+	for {
+		if err := l.refused(); err != nil {
+			return written, err
+		}
+		if err := l.store.Lock(); err != nil {
+			return written, l.note(err)
+		}
+		var err error
+		written, err = l.appendLocked(written, batch, opt)
+		if unlock := l.store.Unlock(); unlock != nil {
+			l.log.Error("the commit lock could not be given back", zap.String("log", l.store.Path()), zap.Error(unlock))
+		}
+		if !errors.Is(err, errTurn) {
+			return written, l.note(err)
+		}
+		// Nothing was written. Other processes may rotate again meanwhile.
+		if err := l.turn(opt); err != nil {
+			return written, err
+		}
 	}
-	if err := l.store.Lock(); err != nil {
-		return written, l.note(err)
-	}
-	written, err := l.appendLocked(written, batch, opt)
-	if unlock := l.store.Unlock(); unlock != nil {
-		l.log.Error("the commit lock could not be given back", zap.String("log", l.store.Path()), zap.Error(unlock))
-	}
-	return written, l.note(err)
 }
 
 func (l *Log) appendLocked(written, batch []*entry, opt options) ([]*entry, error) {
 	if err := l.catchUp(); err != nil {
 		return written, err
+	}
+	if l.turnDue() {
+		return written, errTurn
 	}
 	full := l.stillFull()
 	// What the log has to say of itself goes first and alone, so that it does
@@ -163,14 +187,29 @@ func (l *Log) appendLocked(written, batch []*entry, opt options) ([]*entry, erro
 	if full {
 		work = withoutNew(work)
 	}
-	if err := l.write(work, opt); err != nil {
-		return written, err
+	for {
+		n := slices.IndexFunc(work, func(e *entry) bool { return e.kind == keyEntry })
+		rotates := n >= 0
+		if !rotates {
+			n = len(work)
+		}
+		// Without any work a checkpoint may be due.
+		if err := l.write(work[:n], opt); err != nil {
+			return written, err
+		}
+		written, work = append(written, work[:n]...), work[n:]
+		if !rotates {
+			break
+		}
+		if err := l.writeKeys(work[0]); err != nil {
+			return written, err
+		}
+		written, work = append(written, work[0]), work[1:]
 	}
-	written = append(written, work...)
 	if full {
 		return written, errDiskFull
 	}
-	return written, nil
+	return written, l.writeIdle()
 }
 
 var errDiskFull = errors.New("the disk is full")
@@ -215,14 +254,15 @@ func (l *Log) stillOpen(entries []*entry) (open, closed []*entry) {
 }
 
 // catchUp takes in what other processes appended since the last commit. A log
-// that is shorter than it was, or another file, is not continued.
+// that is shorter than it was is not continued. errTurn: there is another file
+// at the log's path; turn tells whether it continues this one.
 func (l *Log) catchUp() error {
 	info, err := l.store.Stat()
 	switch {
 	case errors.Is(err, ErrReplaced) || err == nil && !info.Exists:
-		return l.refuse("log_replaced", "the file was replaced or removed while it was open")
+		return errTurn
 	case err != nil:
-		return err
+		return l.damaged(err)
 	case info.Size < l.pos.offset:
 		return l.refuse("tail_truncated", fmt.Sprintf("the file was cut from %d to %d bytes while it was open", l.pos.offset, info.Size))
 	}
@@ -265,6 +305,10 @@ func (l *Log) write(entries []*entry, opt options) error {
 			e.restamp(now)
 		}
 		e.seq, e.pos = t.next, t.offset
+		if t.offset == 0 {
+			t.first, t.began = t.next, e.stamp.at
+		}
+		t.used = t.used || e.kind != checkpointEntry
 		e.length = l.sealRecord(&t, &e.draft, e.kind == checkpointEntry)
 		if opt.every > 0 && t.unchecked >= uint64(opt.every) {
 			if err := l.autoCheckpoint(&t, now); err != nil {
@@ -344,7 +388,7 @@ func (l *Log) publish(t position, entries []*entry) {
 		switch e.kind {
 		case intentEntry:
 			e.op.seq = e.seq
-			t.open[e.seq] = openIntent{e.seq, e.pos, e.length, l.run, e.op.m.OperationID, e.leaf}
+			t.open[e.seq] = openIntent{e.seq, t.segment, e.pos, e.length, l.run, e.op.m.OperationID, e.leaf}
 			l.ops[e.seq] = e.op
 		case outcomeEntry:
 			delete(t.open, e.intentSeq)

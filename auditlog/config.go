@@ -32,6 +32,28 @@ func (d Durability) String() string {
 	return "written"
 }
 
+// KeyMode says what becomes of MAC keys.
+type KeyMode int
+
+// The two key modes.
+const (
+	// Static: the MAC key stays where it is. Who gets it can rewrite the past,
+	// up to the last anchor.
+	Static KeyMode = iota
+	// Evolving: the MAC key of an epoch is erased when the epoch ends. Who takes
+	// over the machine cannot rewrite the epochs before; to verify them, K_0
+	// must have been kept somewhere else.
+	Evolving
+)
+
+// String returns the option's text.
+func (m KeyMode) String() string {
+	if m == Evolving {
+		return "evolving"
+	}
+	return "static"
+}
+
 // Config is what Open needs. The zero value of each optional field is its
 // default.
 type Config struct {
@@ -58,6 +80,24 @@ type Config struct {
 	// CheckpointAfter is the time after which a checkpoint is signed, if
 	// anything is new. 0: 10 s. Below 0: off.
 	CheckpointAfter time.Duration
+	// KeyMode is what becomes of MAC keys. Evolving needs a Store that is held
+	// exclusively, and Keys with the MAC key of a new log, without a Secret:
+	// when the log is made, that key is erased from the keyring and its file.
+	KeyMode KeyMode
+	// EpochEvery and EpochAfter end an epoch of the MAC key after so many
+	// records, or so much time; with a static key, if anything was recorded in
+	// it. 0: 50 000 records and 15 minutes if keys evolve, else an epoch ends
+	// with the file.
+	// With a static key they protect nothing; they are for who wants to hand
+	// out the MAC key of a stretch of the log.
+	EpochEvery int
+	EpochAfter time.Duration
+	// Heartbeat is the silence after which a record says that the writer lives.
+	// 0: none.
+	Heartbeat time.Duration
+	// Rotation closes the log's file and deletes closed ones. Its zero value
+	// does neither. The Store must be a SegmentStore.
+	Rotation Rotation
 	// QueueBytes bounds the records that wait to be written, beside the bound
 	// of 4096 records. 0: 64 MiB.
 	QueueBytes int
@@ -80,6 +120,8 @@ const (
 	DefaultCheckpointEvery = 1000
 	DefaultCheckpointAfter = 10 * time.Second
 	DefaultQueueBytes      = 64 << 20
+	DefaultEpochEvery      = 50_000
+	DefaultEpochAfter      = 15 * time.Minute
 	maxQueue               = 4096
 	maxBatchBytes          = 1 << 20
 )
@@ -111,6 +153,23 @@ func (c Config) withDefaults() (Config, error) {
 	if err := checkName(c.Name); err != nil {
 		return c, fmt.Errorf("audit log %s: %w", c.Store.Path(), err)
 	}
+	if c.EpochEvery < 0 || c.EpochAfter < 0 || c.Heartbeat < 0 {
+		return c, fmt.Errorf("audit log %s: the length of an epoch or of the silence before a heartbeat is negative", c.Store.Path())
+	}
+	if err := c.checkRotation(c.Rotation); err != nil {
+		return c, err
+	}
+	if c.KeyMode == Evolving {
+		if err := c.checkEvolving(); err != nil {
+			return c, fmt.Errorf("audit log %s: %w", c.Store.Path(), err)
+		}
+		if c.EpochEvery == 0 {
+			c.EpochEvery = DefaultEpochEvery
+		}
+		if c.EpochAfter == 0 {
+			c.EpochAfter = DefaultEpochAfter
+		}
+	}
 	if c.CheckpointEvery == 0 {
 		c.CheckpointEvery = DefaultCheckpointEvery
 	}
@@ -127,6 +186,30 @@ func (c Config) withDefaults() (Config, error) {
 		c.Now = time.Now
 	}
 	return c, nil
+}
+
+func (c *Config) checkEvolving() error {
+	store, ok := c.Store.(ExclusiveStore)
+	switch {
+	case !ok || !store.Exclusive():
+		return errors.New("keys can evolve only in a log that one process holds; open its store exclusively")
+	case c.Secret != nil:
+		return errors.New("keys that are derived from a secret cannot evolve, because the secret stays; use a key file")
+	case c.Keys == nil:
+		return errors.New("keys that evolve need a keyring")
+	}
+	return nil
+}
+
+func (c *Config) checkRotation(r Rotation) error {
+	err := r.check()
+	if _, ok := c.Store.(SegmentStore); err == nil && !ok && r.rotates() {
+		err = errors.New("its store cannot be rotated; use a store of files, or no rotation")
+	}
+	if err != nil {
+		return fmt.Errorf("audit log %s: %w", c.Store.Path(), err)
+	}
+	return nil
 }
 
 // defaultName names a log after its host.

@@ -81,7 +81,7 @@ func (l *Log) announcements(full bool) (list []*entry, said func()) {
 		list = append(list, &entry{draft: record(kind, newStamp(now), members...)})
 	}
 	if l.pos.next == 0 {
-		members := originMembers(l.pos.origin, l.vkey, l.pos.keyID, l.cfg.ConfigSHA256, l.pos.segment)
+		members := originMembers(l.pos.origin, l.vkey, l.pos.keyID, l.cfg.KeyMode, l.cfg.ConfigSHA256, l.pos.segment)
 		add(kindGenesis, append(members, textMember("run", l.run))...)
 	}
 	l.mu.Lock()

@@ -15,6 +15,7 @@ const (
 	eventEntry
 	outcomeEntry
 	checkpointEntry // its draft is made when it is its turn
+	keyEntry        // likewise; it goes over to other keys
 )
 
 // entry is one record on its way into the log.
@@ -24,6 +25,7 @@ type entry struct {
 	intentSeq uint64     // outcome
 	op        *Operation // intent, and outcome of an operation of this Log
 	shrink    func() (draft, error)
+	keys      *newKeys // keyEntry
 
 	// Set by the committer.
 	written bool // it is in the log

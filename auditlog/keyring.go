@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/lestrrat-go/jwx/v2/jwa"
@@ -206,6 +207,90 @@ func (k *Keyring) extend(oldID, newID string, mac bool) error {
 		k.mac, k.sign = now.mac, now.sign
 		return nil
 	})
+}
+
+// refresh takes in what other processes added to the file since it was read.
+func (k *Keyring) refresh() error {
+	if k.path == "" {
+		return nil
+	}
+	now, err := keyFile{fsys.OS(), k.path}.load()
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mac, k.sign = now.mac, now.sign
+	return nil
+}
+
+// rotate adds new random keys under a new id, in memory and in the file: an
+// Ed25519 key and, if mac is set, a MAC key. An id that exists is an error.
+func (k *Keyring) rotate(newID string, mac bool) error {
+	_, hasMAC := k.MACKey(newID)
+	if _, hasKey := k.SigningKey(newID); hasKey || hasMAC {
+		return fmt.Errorf("there are keys %q already; choose another key id", newID)
+	}
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return err
+	}
+	add := func(to *Keyring) {
+		if mac {
+			to.mac = append(to.mac, macEntry{newID, randomBytes(macKeySize)})
+		}
+		to.sign = append(to.sign, signEntry{newID, private.Public().(ed25519.PublicKey), private})
+	}
+	if k.path == "" {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		add(k)
+		return nil
+	}
+	file := keyFile{fsys.OS(), k.path}
+	return file.locked(func() error {
+		now, err := file.load()
+		if err != nil {
+			return err
+		}
+		if _, ok := now.SigningKey(newID); ok {
+			return fmt.Errorf("there are keys %q already; choose another key id", newID)
+		}
+		add(now)
+		if err := file.store(now); err != nil {
+			return err
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.mac, k.sign = now.mac, now.sign
+		return nil
+	})
+}
+
+// erase takes the MAC key of an id out of the keyring and its file.
+func (k *Keyring) erase(keyID string) error {
+	if _, ok := k.MACKey(keyID); !ok {
+		return nil
+	}
+	named := func(e macEntry) bool { return e.kid == keyID }
+	if k.path != "" {
+		file := keyFile{fsys.OS(), k.path}
+		err := file.locked(func() error {
+			now, err := file.load()
+			if err != nil {
+				return err
+			}
+			now.mac = slices.DeleteFunc(now.mac, named)
+			return file.store(now)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mac = slices.DeleteFunc(k.mac, named)
+	return nil
 }
 
 func (k *Keyring) add(oldID, newID string, mac bool) (changed bool, err error) {

@@ -14,6 +14,8 @@ const (
 	kindGenesis    = "genesis"
 	kindChainBreak = "chain_break"
 	kindSegment    = "segment_start"
+	kindSegmentEnd = "segment_end"
+	kindRetention  = "retention"
 	kindStart      = "start"
 	kindStop       = "stop"
 	kindConfig     = "config"
@@ -23,6 +25,8 @@ const (
 	kindDiskFull   = "disk_full"
 	kindIOError    = "io_error"
 	kindEpochEnd   = "epoch_end"
+	kindHeartbeat  = "heartbeat"
+	kindRotation   = "key_rotation"
 	kindIntent     = "intent"
 	kindOutcome    = "outcome"
 )
@@ -61,6 +65,20 @@ func hashMember(name string, h Hash) member {
 	return textMember(name, h.String())
 }
 
+// hashesMember is an array of hashes.
+func hashesMember(name string, list []Hash) member {
+	b := []byte{'['}
+	for i, h := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '"')
+		b = b64.AppendEncode(b, h[:])
+		b = append(b, '"')
+	}
+	return member{name, append(b, ']')}
+}
+
 // record builds a body of one of the rarer kinds from its members, in any
 // order; members without a value are left out.
 func record(kind string, s stamp, members ...member) draft {
@@ -88,10 +106,10 @@ func record(kind string, s stamp, members ...member) draft {
 }
 
 // originMembers are those of genesis and chain_break.
-func originMembers(origin, vkey, keyID string, config Hash, segment uint64) []member {
+func originMembers(origin, vkey, keyID string, mode KeyMode, config Hash, segment uint64) []member {
 	return []member{
 		textMember("origin", origin), textMember("vkey", vkey), textMember("key_id", keyID),
-		textMember("key_mode", "static"), hashMember("config_sha256", config), numberMember("segment", segment),
+		textMember("key_mode", mode.String()), hashMember("config_sha256", config), numberMember("segment", segment),
 	}
 }
 

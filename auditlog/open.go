@@ -44,6 +44,11 @@ func (l *Log) begin() error {
 		return l.opening(err)
 	}
 	err := l.load()
+	l.sync.saved = l.sync.point.next
+	if err == nil {
+		l.commits.evolved = l.pos.next == 0
+		err = l.opening(l.eraseFirstKey())
+	}
 	if err == nil {
 		err = l.opening(l.store.Register())
 	}
@@ -65,7 +70,19 @@ func (l *Log) opening(err error) error {
 	if errors.Is(err, ErrReplaced) {
 		return l.refuse("lock_replaced", err.Error())
 	}
+	if r, ok := asRefused(l.damaged(err)); ok {
+		return r
+	}
 	return fmt.Errorf("opening audit log %s: %w", l.store.Path(), err)
+}
+
+// damaged makes the error of a store that cannot read its log as one a refusal.
+func (l *Log) damaged(err error) error {
+	var bad *DamagedError
+	if errors.As(err, &bad) {
+		return l.refuse(bad.Finding, bad.Error())
+	}
+	return err
 }
 
 // refuse makes the error of a log that may not be continued.
@@ -102,30 +119,42 @@ func (l *Log) load() error {
 	if p.offset == 0 {
 		return l.loadFresh(p, info)
 	}
-	switch {
-	case !info.Exists:
+	return l.loadAt(p, info)
+}
+
+// loadAt goes on from a state that covers records.
+func (l *Log) loadAt(p position, info StoreInfo) error {
+	if !info.Exists {
+		if _, ok := l.store.(SegmentStore); ok {
+			return l.loadClosed(p)
+		}
 		return l.refuse("log_missing", fmt.Sprintf("the file is gone, but its state says that %d records were written", p.next))
+	}
+	r := storeReader{l.store}
+	if h, err := readHead(r, info.Size); err == nil && h.kind == kindSegment && h.origin == p.origin && h.segment > p.segment {
+		return l.loadClosed(p)
+	}
+	switch {
 	case info.Size == 0:
 		return l.refuse("empty_log", fmt.Sprintf("the file is empty, but its state says that %d records were written", p.next))
 	case info.Size < p.offset:
 		return l.refuse("tail_truncated", fmt.Sprintf("the file has %d bytes, but its state says that %d bytes with %d records were written", info.Size, p.offset, p.next))
 	}
-	if err := l.checkStart(&p, info.Size); err != nil {
+	if err := l.checkStart(&p, r, info.Size); err != nil {
 		return err
 	}
-	if err := l.checkState(&p); err != nil {
+	if err := l.checkState(&p, r); err != nil {
 		return err
 	}
 	p.fileID = info.ID
-	l.pos = p
+	l.setPosition(p)
 	l.startAt(&p)
 	return l.followTo(info.Size)
 }
 
 // startAt takes what the state covers for durable: it was when it was written.
 func (l *Log) startAt(p *position) {
-	l.sync.reached(durablePoint{p.offset, p.next, p.chain, p.epoch, l.seal.key})
-	l.sync.saved = p.next
+	l.sync.reached(durablePoint{p.offset, p.next, p.chain, p.keyID, p.epoch, l.seal.key})
 }
 
 // unusable is the error of a path that holds no log file.
@@ -145,11 +174,18 @@ func (l *Log) create(info StoreInfo) error {
 	if _, err := l.store.Load(CheckpointDocument); !errors.Is(err, fs.ErrNotExist) {
 		return l.refuse("log_missing", "neither the file nor its state is there, but a checkpoint of it is")
 	}
-	p := startPosition(l.cfg.Name+"/i0", l.cfg.KeyID, 0)
+	first, err := l.firstSegment()
+	if err != nil {
+		return err
+	}
+	p := startPosition(l.cfg.Name+"/i0", l.cfg.KeyID, first)
+	if err := l.beginEvolving(&p); err != nil {
+		return err
+	}
 	if err := l.useKeys(&p); err != nil || l.probing {
 		return err
 	}
-	err := l.store.Stage(StateDocument, encodeState(&p))
+	err = l.store.Stage(StateDocument, encodeState(&p))
 	if err == nil {
 		err = l.store.Publish(StateDocument)
 	}
@@ -162,10 +198,36 @@ func (l *Log) create(info StoreInfo) error {
 	return l.loadFresh(p, info)
 }
 
+// firstSegment is the number of a new log's first file. Closed segments that
+// are there although there is neither a log nor a manifest were moved there on
+// purpose, and keep their numbers.
+func (l *Log) firstSegment() (uint64, error) {
+	seg, ok := l.store.(SegmentStore)
+	if !ok {
+		return 0, nil
+	}
+	if _, err := l.store.Load(ManifestDocument); !errors.Is(err, fs.ErrNotExist) {
+		return 0, l.refuse("log_missing", "neither the file nor its state is there, but a manifest of its closed segments is")
+	}
+	return nextNumber(seg)
+}
+
+// nextNumber is the number behind those of all closed segments.
+func nextNumber(seg SegmentStore) (uint64, error) {
+	list, err := seg.Archives()
+	if err != nil || len(list) == 0 {
+		return 0, err
+	}
+	return list[len(list)-1].Segment + 1, nil
+}
+
 // loadFresh goes on with a log whose state covers no record yet: an empty,
 // missing or torn genesis is clean.
 func (l *Log) loadFresh(p position, info StoreInfo) error {
 	l.pos = p
+	if moved, err := l.rotatedSince(&p, info); moved {
+		return err
+	}
 	if !info.Exists && l.probing {
 		return nil
 	}
@@ -183,17 +245,45 @@ func (l *Log) loadFresh(p position, info StoreInfo) error {
 	if err := l.followTo(info.Size); err != nil || l.pos.next == 0 {
 		return err
 	}
-	return l.checkStart(&p, info.Size)
+	return l.checkStart(&l.pos, storeReader{l.store}, info.Size)
+}
+
+// rotatedSince goes on with a log that was rotated since a state that covers no
+// record yet. moved is false if it was not.
+func (l *Log) rotatedSince(p *position, info StoreInfo) (moved bool, err error) {
+	seg, ok := l.store.(SegmentStore)
+	if !ok {
+		return false, nil
+	}
+	if info.Exists {
+		h, err := readHead(storeReader{l.store}, info.Size)
+		if err != nil || h.kind != kindSegment || h.origin != p.origin || h.segment <= p.segment {
+			return false, nil
+		}
+	}
+	f, err := seg.OpenArchive(p.segment)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return true, l.unusable(err)
+	}
+	l.startAt(p)
+	err = l.followFile(f, f.Size(), false)
+	if err == nil && l.pos.next > 0 {
+		err = l.checkStart(&l.pos, f, f.Size())
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return true, err
+	}
+	return true, l.followSegments(seg)
 }
 
 // useKeys finds the keys that a position names.
 func (l *Log) useKeys(p *position) error {
-	k0, err := l.cfg.macKey(p.keyID)
+	seal, blind, err := l.sealerAt(p)
 	if err != nil {
-		return &RefusedError{
-			Path: l.store.Path(), Finding: "unknown_key", Why: err.Error(),
-			Remedy: "give the key file or the secret that the log was written with",
-		}
+		return err
 	}
 	private, err := l.cfg.signingKey(p.keyID)
 	if err != nil {
@@ -202,23 +292,60 @@ func (l *Log) useKeys(p *position) error {
 			Remedy: "give the key file that the log was written with",
 		}
 	}
-	if l.signer, err = NoteSigner(p.origin, private); err != nil {
+	signer, err := NoteSigner(p.origin, private)
+	if err != nil {
 		return l.refuse("state_invalid", "its origin cannot name a key")
 	}
-	if l.vkey, err = VKey(p.origin, private.Public().(ed25519.PublicKey)); err != nil {
+	vkey, err := VKey(p.origin, private.Public().(ed25519.PublicKey))
+	if err != nil {
 		return l.opening(err)
 	}
-	if l.seal, err = newSealer(k0, p.origin, p.keyID, p.epoch); err != nil {
-		return l.refuse("state_invalid", "its state file is not valid: "+err.Error())
+	if p.vkey != "" && p.vkey != vkey {
+		r := l.refuse("checkpoint_sig_invalid", fmt.Sprintf("its signing key was rotated to %s, which is not the one at hand", p.vkey))
+		r.Remedy = "give the key file or the signing key that it was rotated to; if that is lost, " + r.Remedy
+		return r
 	}
-	l.enc = &encoder{run: l.run, blind: newBlinder(blindKey(k0))}
+	l.posMu.Lock()
+	l.seal, l.signer, l.vkey, l.keyed = seal, signer, vkey, p.keyID
+	l.posMu.Unlock()
+	l.enc.Store(&encoder{run: l.run, blind: newBlinder(blind)})
 	return nil
+}
+
+// sealerAt makes the sealer of a position, and finds the key behind session and
+// wire hashes.
+func (l *Log) sealerAt(p *position) (s *sealer, blind []byte, err error) {
+	if evolves := p.key != nil; evolves != (l.cfg.KeyMode == Evolving) {
+		return nil, nil, fmt.Errorf("opening audit log %s: its key_mode is not %s, and is never changed; open it with the one that it was made with", l.store.Path(), l.cfg.KeyMode)
+	}
+	if p.key != nil {
+		return &sealer{keyID: p.keyID, epoch: p.epoch, key: p.key, mac: newMacer(macKey(p.key))}, p.blind, nil
+	}
+	k0, err := l.cfg.macKey(p.keyID)
+	if err != nil {
+		return nil, nil, &RefusedError{
+			Path: l.store.Path(), Finding: "unknown_key", Why: err.Error(),
+			Remedy: "give the key file or the secret that the log was written with",
+		}
+	}
+	if s, err = newSealer(k0, p.origin, p.keyID, p.epoch); err != nil {
+		return nil, nil, l.refuse("state_invalid", "its state file is not valid: "+err.Error())
+	}
+	s.find = l.cfg.macKey
+	return s, blindKey(k0), nil
 }
 
 // macKey returns K_0 of a key id.
 func (c *Config) macKey(kid string) ([]byte, error) {
 	if c.Secret != nil {
 		return StaticKey(c.Secret, kid), nil
+	}
+	if key, ok := c.Keys.MACKey(kid); ok {
+		return key, nil
+	}
+	// Another process may have made it, for a key rotation.
+	if err := c.Keys.refresh(); err != nil {
+		return nil, err
 	}
 	if key, ok := c.Keys.MACKey(kid); ok {
 		return key, nil
@@ -232,6 +359,11 @@ func (c *Config) signingKey(kid string) (ed25519.PrivateKey, error) {
 	if len(c.SigningKey) == ed25519.PrivateKeySize {
 		return c.SigningKey, nil
 	}
+	if _, ok := c.Keys.SigningKey(kid); !ok {
+		if err := c.Keys.refresh(); err != nil {
+			return nil, err
+		}
+	}
 	for _, id := range []string{kid, c.KeyID} {
 		if key, ok := c.Keys.SigningKey(id); ok {
 			return key, nil
@@ -240,10 +372,10 @@ func (c *Config) signingKey(kid string) (ed25519.PrivateKey, error) {
 	return nil, fmt.Errorf("the keyring has no Ed25519 key %q", kid)
 }
 
-// checkStart checks that the log begins as a log of the state's origin does,
-// sealed with the keys at hand.
-func (l *Log) checkStart(p *position, size int64) error {
-	text, err := firstLine(storeReader{l.store}, size)
+// checkStart checks that a file begins as one of the state's origin does,
+// sealed with the keys at hand, and notes what its first record says.
+func (l *Log) checkStart(p *position, r readerAt, size int64) error {
+	h, err := readHead(r, size)
 	var bad *lineError
 	if errors.As(err, &bad) {
 		return l.refuse(bad.finding, bad.why)
@@ -251,35 +383,21 @@ func (l *Log) checkStart(p *position, size int64) error {
 	if err != nil {
 		return l.opening(err)
 	}
-	line, fault := SplitLine(text)
-	if fault != LineOK {
-		return l.refuse("genesis_missing", "its first line is no sealed record")
-	}
-	var kind, origin, vkey, keyID string
-	bodyMembers(line.Prefix, func(name string, value []byte) bool {
-		switch name {
-		case "kind":
-			kind = textValue(value)
-		case "origin":
-			origin = textValue(value)
-		case "vkey":
-			vkey = textValue(value)
-		case "key_id":
-			keyID = textValue(value)
-		}
-		return true
-	})
+	p.takeHead(&h)
+	line, kind, origin, vkey, keyID := h.line, h.kind, h.origin, h.vkey, h.keyID
 	switch {
 	case kind != kindGenesis && kind != kindChainBreak && kind != kindSegment:
 		return l.refuse("genesis_missing", "its first record is neither genesis nor chain_break nor segment_start")
 	case origin != p.origin:
 		return l.refuse("state_invalid", fmt.Sprintf("the log is %q, but its state file is that of %q", origin, p.origin))
+	case h.numbered && h.segment != p.segment:
+		return l.refuse("state_invalid", fmt.Sprintf("the file is segment %d of the log, but its state file is that of segment %d", h.segment, p.segment))
 	case kind == kindSegment:
-		return nil
+		return l.checkSegmentStart(p, &h)
 	case line.LeafHash() != line.Seal.Leaf || line.Seal.Seq != 0 || ChainHash(GenesisChain(origin), 0, line.Seal.Leaf) != line.Seal.Chain:
 		return l.refuse("content_modified", "its first record was changed")
 	}
-	if keyID == p.keyID {
+	if keyID == p.keyID && p.key == nil {
 		k0, err := l.cfg.macKey(keyID)
 		if err != nil {
 			return l.opening(err)
@@ -290,7 +408,7 @@ func (l *Log) checkStart(p *position, size int64) error {
 			return r
 		}
 	}
-	if vkey != l.vkey {
+	if vkey != l.vkey && keyID == p.keyID {
 		r := l.refuse("checkpoint_sig_invalid", "its first record names another signing key than the one at hand")
 		r.Remedy = "give the signing key that it was written with; if that is lost, " + r.Remedy
 		return r
@@ -298,10 +416,35 @@ func (l *Log) checkStart(p *position, size int64) error {
 	return nil
 }
 
+// checkSegmentStart checks that a file's segment_start was sealed with the keys
+// at hand.
+func (l *Log) checkSegmentStart(p *position, h *fileHead) error {
+	s := &h.line.Seal
+	if h.line.LeafHash() != s.Leaf || !h.whole || ChainHash(h.prevChain, s.Seq, s.Leaf) != s.Chain {
+		return l.refuse("content_modified", "its first record was changed")
+	}
+	if p.key != nil {
+		return nil // its key is erased
+	}
+	k0, err := l.cfg.macKey(s.KeyID)
+	if err != nil {
+		return l.refuse("unknown_key", err.Error())
+	}
+	if first, err := newSealer(k0, h.origin, s.KeyID, s.Epoch); err != nil || !first.checks(&h.line) {
+		r := l.refuse("mac_invalid", fmt.Sprintf("it was not written with this secret or key file (key id %s)", s.KeyID))
+		r.Remedy = "give the secret or key file that it was written with; if that is lost, " + r.Remedy
+		return r
+	}
+	if s.KeyID == p.keyID && h.vkey != "" && h.vkey != l.vkey {
+		return l.refuse("checkpoint_sig_invalid", "its first record names another signing key than the one at hand")
+	}
+	return nil
+}
+
 // checkState checks that the record before the state's offset is the one whose
 // chain the state carries: the log was not replaced, the state not planted.
-func (l *Log) checkState(p *position) error {
-	text, err := lineBefore(storeReader{l.store}, p.offset)
+func (l *Log) checkState(p *position, r readerAt) error {
+	text, err := lineBefore(r, p.offset)
 	var bad *lineError
 	if err != nil && !errors.As(err, &bad) {
 		return l.opening(err)
@@ -311,10 +454,16 @@ func (l *Log) checkState(p *position) error {
 		if fault == LineOK && line.Seal.Seq == p.next-1 && line.Seal.Chain == p.chain && line.LeafHash() == line.Seal.Leaf {
 			p.unchecked = 1
 			bodyMembers(line.Prefix, func(name string, value []byte) bool {
-				if name == "kind" && string(value) == `"`+kindCheckpoint+`"` {
-					p.unchecked, p.checkpointed = 0, p.next-1
+				if name != "kind" {
+					return true
 				}
-				return name < "kind"
+				switch textValue(value) {
+				case kindCheckpoint:
+					p.unchecked, p.checkpointed = 0, p.next-1
+				case kindSegmentEnd:
+					p.ended = true
+				}
+				return false
 			})
 			return nil
 		}
@@ -325,27 +474,43 @@ func (l *Log) checkState(p *position) error {
 // followTo verifies and takes in what follows the known position up to size,
 // and moves a torn tail aside. The commit lock is held.
 func (l *Log) followTo(size int64) error {
+	return l.followFile(storeReader{l.store}, size, true)
+}
+
+// followFile is followTo for a file of the log. Only the active one, which is
+// written to, may end in a torn tail.
+func (l *Log) followFile(r readerAt, size int64, active bool) error {
 	if size == l.pos.offset {
 		return nil
 	}
+	if size < l.pos.offset {
+		return l.refuse("tail_truncated", fmt.Sprintf("segment %d has %d bytes, but %d were written", l.pos.segment, size, l.pos.offset))
+	}
 	var own []*entry
 	l.posMu.Lock()
-	torn, err := follow(&l.pos, l.seal, storeReader{l.store}, size, func(f folded, line []byte) {
+	torn, err := follow(&l.pos, l.seal, r, size, func(f folded, line []byte) {
 		if e := l.orphan(f, line); e != nil {
 			own = append(own, e)
 		}
 	})
 	known := l.pos.next
+	rotated := l.pos.keyID != l.keyed
 	l.posMu.Unlock()
+	if rotated && err == nil {
+		err = l.useKeys(&l.pos)
+	}
 	for _, e := range own {
 		l.owe(e)
+	}
+	if torn != nil && !active {
+		err = &lineError{"torn_segment", fmt.Sprintf("the closed segment %d ends in %d bytes that are no record", l.pos.segment, torn.bytes)}
 	}
 	var bad *lineError
 	if errors.As(err, &bad) {
 		return l.refuse(bad.finding, fmt.Sprintf("%s, behind the %d records that are known", bad.why, known))
 	}
 	if err != nil || torn == nil || l.probing {
-		return err
+		return l.damaged(err)
 	}
 	return l.quarantine(torn)
 }
@@ -389,8 +554,8 @@ func (l *Log) closeDeadRuns() error {
 		if alive[o.run] {
 			continue
 		}
-		line := make([]byte, o.length)
-		if _, err := l.store.ReadAt(line, o.pos); err != nil {
+		line, err := l.readOpen(o)
+		if err != nil {
 			return l.opening(err)
 		}
 		d, err := unknownOutcome(o, line, l.run, Unknown, "the process ended before the answer was recorded", newStamp(l.cfg.Now()))
@@ -400,6 +565,26 @@ func (l *Log) closeDeadRuns() error {
 		l.owe(&entry{draft: d, kind: outcomeEntry, intentSeq: o.seq})
 	}
 	return nil
+}
+
+// readOpen reads the line of an open intent, which may lie in a closed segment.
+func (l *Log) readOpen(o openIntent) ([]byte, error) {
+	line := make([]byte, o.length)
+	seg, ok := l.store.(SegmentStore)
+	if !ok || o.segment == l.pos.segment && !l.pos.ended {
+		_, err := l.store.ReadAt(line, o.pos)
+		return line, err
+	}
+	f, err := seg.OpenArchive(o.segment)
+	if errors.Is(err, fs.ErrNotExist) && o.segment == l.pos.segment {
+		_, err := l.store.ReadAt(line, o.pos)
+		return line, err
+	}
+	if err != nil {
+		return nil, err
+	}
+	_, err = f.ReadAt(line, o.pos)
+	return line, errors.Join(err, f.Close())
 }
 
 // forgetDeadRuns removes the registrations of runs that are gone and have

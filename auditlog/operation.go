@@ -28,7 +28,7 @@ func (o *Operation) Seq() uint64 { return o.seq }
 func (o *Operation) NewWireHash() *WireHash {
 	w := new(WireHash)
 	copy(w.nonce[:], randomBytes(len(w.nonce)))
-	w.h = o.log.enc.blind.wire(w.nonce)
+	w.h = o.log.enc.Load().blind.wire(w.nonce)
 	return w
 }
 
@@ -81,10 +81,10 @@ func (o *Operation) queue(ctx context.Context, out Outcome) (*entry, error) {
 func (o *Operation) outcome(out Outcome) (*entry, error) {
 	session := o.session
 	if out.SessionID != "" {
-		session = o.log.enc.blind.session(out.SessionID)
+		session = o.log.enc.Load().blind.session(out.SessionID)
 	}
 	build := func(truncate bool) (draft, error) {
-		return o.log.enc.outcome(&o.m, session, o.seq, &out, truncate, newStamp(o.log.cfg.Now()))
+		return o.log.enc.Load().outcome(&o.m, session, o.seq, &out, truncate, newStamp(o.log.cfg.Now()))
 	}
 	d, err := build(false)
 	if err != nil {

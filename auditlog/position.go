@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog/canon"
 )
@@ -20,8 +21,18 @@ type position struct {
 	chain   Hash
 	tree    Range
 	keyID   string
+	vkey    string // of the last key rotation; "" if there was none
 	epoch   uint64
+	key     []byte                // K_e, if keys evolve
+	blind   []byte                // BK, if keys evolve
 	open    map[uint64]openIntent // by seq
+
+	// Of the file: the seq and the time of its first record, whether it has
+	// anything worth closing it for, and whether segment_end closed it.
+	first uint64
+	began time.Time
+	used  bool
+	ended bool
 
 	// Records since the last checkpoint that are no checkpoints, and the size
 	// that checkpoint states.
@@ -33,7 +44,8 @@ type position struct {
 // openIntent is an intent without an outcome, of any run.
 type openIntent struct {
 	seq       uint64
-	pos       int64 // of its line in the log
+	segment   uint64
+	pos       int64 // of its line in the segment
 	length    int   // of the line without its LF
 	run       string
 	operation string
@@ -52,6 +64,10 @@ type sealer struct {
 	epoch uint64
 	key   []byte // K_e
 	mac   *macer
+
+	// find returns K_0 of the key that a rotation goes over to. nil: none is
+	// at hand.
+	find func(keyID string) ([]byte, error)
 }
 
 // maxEpoch bounds the derivations that a planted state can ask for.
@@ -66,6 +82,24 @@ func newSealer(k0 []byte, origin, keyID string, epoch uint64) (*sealer, error) {
 		key = evolveKey(key, origin, e)
 	}
 	return &sealer{keyID: keyID, epoch: epoch, key: key, mac: newMacer(macKey(key))}, nil
+}
+
+// clone copies a sealer, so that one may go on without the other.
+func (s *sealer) clone() *sealer {
+	return &sealer{keyID: s.keyID, epoch: s.epoch, key: s.key, mac: newMacer(macKey(s.key)), find: s.find}
+}
+
+// rekey goes over to the key of another id, at epoch 0.
+func (s *sealer) rekey(keyID string) error {
+	if s.find == nil {
+		return fmt.Errorf("the MAC key %q is not at hand", keyID)
+	}
+	key, err := s.find(keyID)
+	if err != nil {
+		return err
+	}
+	s.keyID, s.epoch, s.key, s.mac = keyID, 0, key, newMacer(macKey(key))
+	return nil
 }
 
 // evolve goes on to the next epoch.
@@ -92,6 +126,8 @@ func (p *position) check(l *Line, fault LineFault, s *sealer) error {
 	switch {
 	case fault != LineOK:
 		return &lineError{string(fault), "a line is no sealed record"}
+	case p.ended:
+		return &lineError{"segment_boundary", fmt.Sprintf("record %d follows segment_end in one file", l.Seal.Seq)}
 	case l.Seal.Seq != p.next:
 		return &lineError{"seq_gap", fmt.Sprintf("a record has seq %d in place of %d", l.Seal.Seq, p.next)}
 	case l.Seal.Leaf != l.LeafHash():
@@ -112,13 +148,14 @@ func (p *position) check(l *Line, fault LineFault, s *sealer) error {
 type folded struct {
 	kind   string
 	intent openIntent // kind intent
+	keyID  string     // kind key_rotation: the new one
 }
 
 // fold takes a checked line of the given length at the position's offset.
 func (p *position) fold(l *Line, length int, s *sealer) (f folded) {
-	var run, operation string
+	var run, operation, vkey string
 	var intentSeq uint64
-	var signed []byte
+	var signed, at []byte
 	bodyMembers(l.Prefix, func(name string, value []byte) bool {
 		switch name {
 		case "audit_operation_id":
@@ -129,14 +166,23 @@ func (p *position) fold(l *Line, length int, s *sealer) (f folded) {
 			f.kind = textValue(value)
 		case "note":
 			signed, _ = canon.Unquote(nil, value)
+		case "new_key_id":
+			f.keyID = textValue(value)
+		case "new_vkey":
+			vkey = textValue(value)
 		case "run":
 			run = textValue(value)
+		case "timestamp":
+			at = value
 		}
 		return true
 	})
+	if p.offset == 0 {
+		p.startFile(at)
+	}
 	switch f.kind {
 	case kindIntent:
-		f.intent = openIntent{p.next, p.offset, length, run, operation, l.Seal.Leaf}
+		f.intent = openIntent{p.next, p.segment, p.offset, length, run, operation, l.Seal.Leaf}
 		p.open[p.next] = f.intent
 	case kindOutcome:
 		delete(p.open, intentSeq)
@@ -145,9 +191,26 @@ func (p *position) fold(l *Line, length int, s *sealer) (f folded) {
 	case kindEpochEnd:
 		p.epoch++
 		s.evolve(p.origin)
+		if p.key != nil {
+			p.key = s.key
+		}
+	case kindRotation:
+		p.keyID, p.vkey, p.epoch = f.keyID, vkey, 0
+	case kindSegmentEnd:
+		p.ended = true
 	}
+	p.used = p.used || f.kind != kindSegment && f.kind != kindCheckpoint && f.kind != kindHeartbeat && f.kind != kindEpochEnd
 	p.advance(l.Seal.Leaf, l.Seal.Chain, length+1, f.kind == kindCheckpoint)
 	return f
+}
+
+// startFile notes what is remembered of a file's first record, which is the
+// next one.
+func (p *position) startFile(timestamp []byte) {
+	p.first = p.next
+	if ns, ok := parseTimestamp(timestamp); ok {
+		p.began = time.Unix(0, ns).UTC()
+	}
 }
 
 // advance moves the position behind one record of size bytes.

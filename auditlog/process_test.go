@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
-	"github.com/caddy-mcp-audit/mcp-audit/auditlog/jsonl"
 )
 
 // The tests of several processes run this test binary again, as a worker: see
@@ -25,7 +24,7 @@ import (
 var sharedKey = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
 
 func sharedConfig(path string, durability auditlog.Durability) (auditlog.Config, error) {
-	store, err := jsonl.New(path, jsonl.Options{})
+	store, err := storeAt(path, nil)
 	return auditlog.Config{
 		Store: store, Name: "audit.example/shared", Secret: []byte(testSecret), SigningKey: sharedKey,
 		Durability: durability, CheckpointEvery: 50,
@@ -55,6 +54,11 @@ func TestWorker(t *testing.T) {
 	cfg, err := sharedConfig(path, auditlog.Durability(durability))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if size := os.Getenv("AUDITLOG_WORKER_ROTATE"); size != "" {
+		if cfg.Rotation.Size, err = strconv.ParseInt(size, 10, 64); err != nil {
+			t.Fatal(err)
+		}
 	}
 	l, err := auditlog.Open(context.Background(), cfg)
 	if err != nil {
@@ -127,6 +131,9 @@ func TestNothingAcknowledgedIsLostWhenProcessesAreKilled(t *testing.T) {
 	rounds := 30
 	if testing.Short() {
 		rounds = 5
+	}
+	if n, err := strconv.Atoi(os.Getenv("AUDITLOG_KILL_ROUNDS")); err == nil {
+		rounds = n
 	}
 	var promised []string
 	for round := range rounds {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"regexp"
 	"strconv"
 	"strings"
@@ -46,6 +47,11 @@ func Recover(_ context.Context, cfg Config, reason, operator string) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, l.store.Unlock()) }()
+	if doc, err := l.store.Load(StateDocument); err == nil {
+		if p, err := decodeState(doc); err == nil && p.key != nil {
+			l.cfg.KeyMode = Evolving
+		}
+	}
 	refused, ok := asRefused(l.load())
 	if !ok {
 		return errors.New("it can be opened as it is, or not even be read; nothing was changed")
@@ -71,10 +77,13 @@ func (l *Log) breakChain(refused *RefusedError, reason, operator string) error {
 		}
 	}
 	p := startPosition(origin, keyID, old.segment+1)
+	if err := l.beginEvolving(&p); err != nil {
+		return err
+	}
 	if err := l.useKeys(&p); err != nil {
 		return err
 	}
-	members := append(originMembers(origin, l.vkey, keyID, l.cfg.ConfigSHA256, p.segment), old.members()...)
+	members := append(originMembers(origin, l.vkey, keyID, l.cfg.KeyMode, l.cfg.ConfigSHA256, p.segment), old.members()...)
 	members = append(members, textMember("run", l.run), textMember("reason", reason), textOrNone("operator", operator))
 	now := l.cfg.Now()
 	d := record(kindChainBreak, newStamp(now), members...)
@@ -170,10 +179,17 @@ func (l *Log) surveyOld() (oldLog, error) {
 			old.size, old.chain, old.root, old.expected = p.next, p.chain, p.tree.Root(), true
 		}
 	}
-	if info, err := l.store.Stat(); err == nil && info.Exists {
-		if err := l.surveyLines(&old, info.Size, take); err != nil {
+	var bad *DamagedError
+	if info, err := l.store.Stat(); (err == nil || errors.As(err, &bad)) && info.Exists {
+		// What can be read of a damaged log counts.
+		if err := l.surveyLines(&old, storeReader{l.store}, info.Size, take); err != nil && !errors.As(err, &bad) {
 			return old, err
 		}
+	} else if err := l.surveyArchive(&old, take); err != nil {
+		return old, err
+	}
+	if err := l.numberOld(&old); err != nil {
+		return old, err
 	}
 	if note, err := l.store.Load(CheckpointDocument); err == nil {
 		if head, err := ReadTreeHead(note); err == nil && take(head.Origin) {
@@ -184,8 +200,55 @@ func (l *Log) surveyOld() (oldLog, error) {
 	return old, nil
 }
 
-func (l *Log) surveyLines(old *oldLog, size int64, take func(origin string) bool) error {
-	lines := newLineReader(storeReader{l.store}, 0, size)
+// numberOld finds the segment number that the file which is given up gets. It
+// is never one that another file has.
+func (l *Log) numberOld(old *oldLog) error {
+	seg, ok := l.store.(SegmentStore)
+	if !ok {
+		return nil
+	}
+	next, err := nextNumber(seg)
+	if err != nil {
+		return err
+	}
+	info, err := l.store.Stat()
+	if err != nil || !info.Exists {
+		// There is no file: the next incarnation follows the last one.
+		if next > 0 {
+			old.segment = max(old.segment, next-1)
+		}
+		return nil
+	}
+	if h, err := readHead(storeReader{l.store}, info.Size); err == nil && h.numbered {
+		old.segment = h.segment
+	}
+	old.segment = max(old.segment, next)
+	return nil
+}
+
+// surveyArchive looks at the newest closed segment where there is no log.
+func (l *Log) surveyArchive(old *oldLog, take func(origin string) bool) error {
+	seg, ok := l.store.(SegmentStore)
+	if !ok {
+		return nil
+	}
+	list, err := seg.Archives()
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	f, err := seg.OpenArchive(list[len(list)-1].Segment)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // compressed
+	}
+	if err != nil {
+		return err
+	}
+	err = l.surveyLines(old, f, f.Size(), take)
+	return errors.Join(err, f.Close())
+}
+
+func (l *Log) surveyLines(old *oldLog, r readerAt, size int64, take func(origin string) bool) error {
+	lines := newLineReader(r, 0, size)
 	var s *sealer
 	intact := true
 	for i := 0; ; i++ {
@@ -209,8 +272,24 @@ func (l *Log) surveyLines(old *oldLog, size int64, take func(origin string) bool
 			ChainHash(old.foundChain, old.good, line.Seal.Leaf) == line.Seal.Chain && (s.mac == nil || s.checks(&line))
 		if intact {
 			old.good, old.foundChain = old.good+1, line.Seal.Chain
+			intact = s.mac == nil || surveyKeys(old, s, bodyView{line.Prefix})
 		}
 	}
+}
+
+// surveyKeys follows the keys of the records. It reports whether they are at
+// hand.
+func surveyKeys(old *oldLog, s *sealer, b bodyView) bool {
+	switch b.text("kind") {
+	case kindEpochEnd:
+		s.evolve(old.origin)
+	case kindRotation:
+		if s.rekey(b.text("new_key_id")) != nil {
+			return false
+		}
+		old.keyID = s.keyID
+	}
+	return true
 }
 
 // surveyFirst reads the names in a first line. The sealer has no MAC if its
@@ -239,8 +318,19 @@ func (l *Log) surveyFirst(old *oldLog, line *Line, take func(origin string) bool
 		return nil
 	}
 	old.foundChain = GenesisChain(origin)
+	b := bodyView{line.Prefix}
+	start := b.text("kind") == kindSegment
+	if start {
+		old.keyID = line.Seal.KeyID
+	}
 	if k0, err := l.cfg.macKey(line.Seal.KeyID); err == nil {
-		if s, err := newSealer(k0, origin, line.Seal.KeyID, 0); err == nil && s.checks(line) {
+		if s, err := newSealer(k0, origin, line.Seal.KeyID, line.Seal.Epoch); err == nil && s.checks(line) {
+			if start {
+				// Sealed with the log's key, it says where the segments before end.
+				old.good = line.Seal.Seq
+				old.foundChain, _ = b.hash("prev_chain")
+			}
+			s.find = l.cfg.macKey
 			return s
 		}
 	}

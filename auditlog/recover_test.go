@@ -12,7 +12,7 @@ import (
 
 func TestRecoverBeginsANewIncarnation(t *testing.T) {
 	dir := filepath.Dir(quickPath(t))
-	path := filepath.Join(dir, "audit.jsonl")
+	path := filepath.Join(dir, logName())
 	keyFile := filepath.Join(dir, "keys.json")
 	keys, err := auditlog.LoadOrCreateKeyring(keyFile, "k1", "")
 	if err != nil {
@@ -130,7 +130,7 @@ func TestRecoverAfterEachKindOfLoss(t *testing.T) {
 
 func TestRecordsRemovedBeforeABreakAreFound(t *testing.T) {
 	dir := filepath.Dir(quickPath(t))
-	path := filepath.Join(dir, "audit.jsonl")
+	path := filepath.Join(dir, logName())
 	keys, err := auditlog.LoadOrCreateKeyring(filepath.Join(dir, "keys.json"), "k1", "")
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestRecordsRemovedBeforeABreakAreFound(t *testing.T) {
 	}
 	verify := func() *auditlog.Report {
 		report, err := auditlog.Verify(context.Background(),
-			[]auditlog.Source{auditlog.FileSource(old[0]), auditlog.FileSource(path)}, auditlog.VerifyOptions{Keys: keys})
+			[]auditlog.Source{sourceOf(t, old[0]), sourceOf(t, path)}, auditlog.VerifyOptions{Keys: keys})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -153,7 +153,7 @@ func tree(t testing.TB, path string) string {
 	}
 	var out strings.Builder
 	for _, name := range names {
-		if strings.HasSuffix(name, ".lock") || strings.HasSuffix(name, ".runs") {
+		if strings.HasSuffix(name, ".lock") || strings.HasSuffix(name, ".runs") || strings.HasSuffix(name, "-wal") || strings.HasSuffix(name, "-shm") {
 			continue
 		}
 		out.WriteString(filepath.Base(name) + " " + string(read(t, name)) + "\n")

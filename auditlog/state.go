@@ -14,7 +14,10 @@ import (
 )
 
 // The state document is one JSON object in one exact spelling, a line feed,
-// and the CRC-32C of that line. Its members are those of a position.
+// and the CRC-32C of that line. Its members are those of a position; an open
+// intent names its segment if that is not the position's, and the public key is
+// named after a key rotation. Where keys evolve, it has the key of the epoch and
+// the one behind session and wire hashes.
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -48,8 +51,19 @@ func encodeState(p *position) []byte {
 	}
 	b = append(b, `],"key_id":`...)
 	b = canon.AppendString(b, p.keyID)
+	if p.vkey != "" {
+		b = append(b, `,"vkey":`...)
+		b = canon.AppendString(b, p.vkey)
+	}
 	b = append(b, `,"epoch":`...)
 	b = strconv.AppendUint(b, p.epoch, 10)
+	if p.key != nil {
+		b = append(b, `,"key":"`...)
+		b = b64.AppendEncode(b, p.key)
+		b = append(b, `","blind":"`...)
+		b = b64.AppendEncode(b, p.blind)
+		b = append(b, '"')
+	}
 	b = append(b, `,"open":[`...)
 	for i, o := range sortedOpen(p.open) {
 		if i > 0 {
@@ -57,6 +71,10 @@ func encodeState(p *position) []byte {
 		}
 		b = append(b, `{"seq":`...)
 		b = strconv.AppendUint(b, o.seq, 10)
+		if o.segment != p.segment {
+			b = append(b, `,"segment":`...)
+			b = strconv.AppendUint(b, o.segment, 10)
+		}
 		b = append(b, `,"pos":`...)
 		b = strconv.AppendInt(b, o.pos, 10)
 		b = append(b, `,"length":`...)
@@ -107,14 +125,18 @@ func decodeState(doc []byte) (position, error) {
 		Chain   string   `json:"chain"`
 		Range   []string `json:"range"`
 		KeyID   string   `json:"key_id"`
+		VKey    string   `json:"vkey"`
 		Epoch   uint64   `json:"epoch"`
+		Key     string   `json:"key"`
+		Blind   string   `json:"blind"`
 		Open    []struct {
-			Seq       uint64 `json:"seq"`
-			Pos       int64  `json:"pos"`
-			Length    int    `json:"length"`
-			Run       string `json:"run"`
-			Operation string `json:"operation"`
-			Leaf      string `json:"leaf"`
+			Seq       uint64  `json:"seq"`
+			Segment   *uint64 `json:"segment"`
+			Pos       int64   `json:"pos"`
+			Length    int     `json:"length"`
+			Run       string  `json:"run"`
+			Operation string  `json:"operation"`
+			Leaf      string  `json:"leaf"`
 		} `json:"open"`
 	}
 	if err := json.Unmarshal(doc[:at], &in); err != nil {
@@ -125,7 +147,16 @@ func decodeState(doc []byte) (position, error) {
 	}
 	p := position{
 		origin: in.Origin, segment: in.Segment, fileID: in.Inode, offset: in.Offset, next: in.Next,
-		keyID: in.KeyID, epoch: in.Epoch, open: make(map[uint64]openIntent, len(in.Open)),
+		keyID: in.KeyID, vkey: in.VKey, epoch: in.Epoch, open: make(map[uint64]openIntent, len(in.Open)),
+	}
+	if in.Key != "" {
+		var err error
+		if p.key, err = b64.DecodeString(in.Key); err == nil {
+			p.blind, err = b64.DecodeString(in.Blind)
+		}
+		if err != nil || len(p.key) < minSecret || len(p.blind) == 0 {
+			return position{}, errors.New("its key is malformed")
+		}
 	}
 	var ok bool
 	if p.chain, ok = parseHash(in.Chain); !ok {
@@ -143,10 +174,15 @@ func decodeState(doc []byte) (position, error) {
 	p.tree = Range{Size: in.Next, Roots: roots}
 	for _, o := range in.Open {
 		leaf, ok := parseHash(o.Leaf)
-		if !ok || o.Seq >= in.Next || o.Pos < 0 || o.Length <= 0 || o.Length > MaxLine || o.Pos+int64(o.Length) >= in.Offset {
+		segment := in.Segment
+		if o.Segment != nil {
+			segment = *o.Segment
+		}
+		if !ok || o.Seq >= in.Next || o.Pos < 0 || o.Length <= 0 || o.Length > MaxLine || segment > in.Segment ||
+			segment == in.Segment && o.Pos+int64(o.Length) >= in.Offset {
 			return position{}, errors.New("its list of open intents is malformed")
 		}
-		p.open[o.Seq] = openIntent{o.Seq, o.Pos, o.Length, o.Run, o.Operation, leaf}
+		p.open[o.Seq] = openIntent{o.Seq, segment, o.Pos, o.Length, o.Run, o.Operation, leaf}
 	}
 	switch {
 	case !bytes.Equal(encodeState(&p), doc):

@@ -13,7 +13,7 @@ func fuzzPosition() position {
 	for i := range 5 {
 		p.advance(Hash{byte(i)}, Hash{byte(i), 1}, 100, false)
 	}
-	p.open[2] = openIntent{2, 200, 99, "AAAAAAAAAAAAAAAAAAAAAA", "an \"operation\"", Hash{9}}
+	p.open[2] = openIntent{2, 3, 200, 99, "AAAAAAAAAAAAAAAAAAAAAA", "an \"operation\"", Hash{9}}
 	p.fileID = 1<<63 + 7
 	return p
 }

@@ -22,7 +22,8 @@ type Status struct {
 	Records      uint64 `json:"records"`
 	Durable      uint64 `json:"durable"`
 	Checkpointed uint64 `json:"checkpointed"`
-	Bytes        int64  `json:"bytes"` // size of the log
+	Segment      uint64 `json:"segment"` // number of the log's file, from 0
+	Bytes        int64  `json:"bytes"`   // size of the log's file
 
 	OpenOperations int    `json:"open_operations"` // of this writer
 	OpenIntents    int    `json:"open_intents"`    // of all writers
@@ -34,6 +35,8 @@ type Status struct {
 	MissedPending  uint64 `json:"missed_pending"` // of those, not yet in a gap record
 	RepeatedEnds   uint64 `json:"repeated_ends"`  // calls of Operation.End beyond the first
 	TornBytes      int64  `json:"torn_bytes"`     // of interrupted writes, moved aside since the log was opened
+
+	Anchors []AnchorStatus `json:"anchors,omitempty"`
 }
 
 // Status reports how the log is. It waits for no disk.
@@ -41,12 +44,17 @@ func (l *Log) Status() Status {
 	var s Status
 	l.posMu.Lock()
 	s.Origin, s.KeyID, s.Records, s.Checkpointed, s.Bytes = l.pos.origin, l.pos.keyID, l.pos.next, l.pos.checkpointed, l.pos.offset
+	s.Segment, s.VKey = l.pos.segment, l.vkey
 	s.OpenOperations, s.OpenIntents = len(l.ops), len(l.pos.open)
 	l.posMu.Unlock()
-	s.Path, s.VKey, s.Run = l.store.Path(), l.vkey, l.run
+	s.Path, s.Run = l.store.Path(), l.run
 	s.Durable = l.sync.durable.Load()
 	s.RepeatedEnds = l.repeated.Load()
 	s.Queued, s.QueuedBytes = l.queue.length()
+	var blocked error
+	if set := l.anchorSet(); set != nil {
+		s.Anchors, blocked = set.Status(), set.Blocked()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.Owed, s.OwedBytes = len(l.debts.owed), l.debts.owedBytes
@@ -56,6 +64,8 @@ func (l *Log) Status() Status {
 		s.Err, s.Refused = l.health.refused.Error(), true
 	case l.health.failing && l.health.cause != nil:
 		s.Err = l.health.cause.Error()
+	case blocked != nil:
+		s.Err = blocked.Error()
 	default:
 		s.Healthy = !l.health.failing
 	}

@@ -71,6 +71,14 @@ type Store interface {
 	SyncFolder() error
 }
 
+// ExclusiveStore is a Store that can be held by one process for as long as it is
+// open. Only then can a log's keys evolve.
+type ExclusiveStore interface {
+	Store
+	// Exclusive reports whether it is held so.
+	Exclusive() bool
+}
+
 // StoreInfo is what Store.Stat reports.
 type StoreInfo struct {
 	Exists bool
@@ -87,6 +95,8 @@ const (
 	StateDocument Document = iota
 	// CheckpointDocument is the newest signed checkpoint.
 	CheckpointDocument
+	// ManifestDocument lists the closed segments of a SegmentStore.
+	ManifestDocument
 )
 
 // ErrReplaced is returned by a Store when another file has taken the place of
@@ -96,6 +106,20 @@ var ErrReplaced = errors.New("the file was replaced or removed")
 // ErrNotRegular is returned by a Store for a link, a folder or a device where
 // a file should be.
 var ErrNotRegular = errors.New("not a regular file")
+
+// DamagedError is returned by a Store for a log that it cannot read as one, or
+// that is not made as its logs are: a database with a damaged page or another
+// schema. Store.Stat returns it together with what is there.
+type DamagedError struct {
+	Finding string // the verifier's name for it, for example "schema_mismatch"
+	Err     error  // a clause
+}
+
+// Error is the clause.
+func (e *DamagedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *DamagedError) Unwrap() error { return e.Err }
 
 // storeReader reads a store's log as an io.ReaderAt.
 type storeReader struct{ s Store }

@@ -38,6 +38,7 @@ type durablePoint struct {
 	offset int64
 	next   uint64
 	chain  Hash
+	keyID  string
 	epoch  uint64
 	key    []byte // K_e
 }
@@ -105,6 +106,7 @@ func (l *Log) persist() error {
 	if err := l.flush(); err != nil {
 		return err
 	}
+	l.offer(snap.note)
 	if err := l.save(&snap); err != nil {
 		if err = l.note(err); l.refused() != nil {
 			return err
@@ -120,7 +122,7 @@ func (l *Log) persist() error {
 func (l *Log) here() durablePoint {
 	l.posMu.Lock()
 	defer l.posMu.Unlock()
-	return durablePoint{l.pos.offset, l.pos.next, l.pos.chain, l.seal.epoch, l.seal.key}
+	return durablePoint{l.pos.offset, l.pos.next, l.pos.chain, l.seal.keyID, l.seal.epoch, l.seal.key}
 }
 
 // flush makes everything appended before the call durable. The commit lock is
@@ -132,7 +134,7 @@ func (l *Log) flush() error {
 		return l.rewrite()
 	}
 	at := l.here()
-	if at.offset == l.sync.point.offset {
+	if at.next == l.sync.point.next {
 		return nil
 	}
 	if err := l.store.Sync(); err != nil {
@@ -174,16 +176,24 @@ func (l *Log) rewrite() error {
 }
 
 func (l *Log) rewriteLocked() error {
-	if err := l.store.Reopen(); err != nil {
-		return err
+	err := l.store.Reopen()
+	if err == nil {
+		err = l.catchUp()
 	}
-	if err := l.catchUp(); err != nil {
+	if seg, ok := l.store.(SegmentStore); ok && (isReplaced(err) || errors.Is(err, errTurn)) {
+		// Another process closed the file, and flushed it before.
+		err = l.followSegments(seg)
+	}
+	if errors.Is(err, errTurn) {
+		err = l.refuse("log_replaced", "the file was replaced or removed while it was open")
+	}
+	if err != nil {
 		return err
 	}
 	from := l.sync.point
 	r := &patchedReader{r: storeReader{l.store}, patch: l.commits.buf, pos: l.commits.pos}
-	p := position{origin: l.pos.origin, offset: from.offset, next: from.next, chain: from.chain, epoch: from.epoch, open: map[uint64]openIntent{}}
-	s := &sealer{keyID: l.seal.keyID, epoch: from.epoch, key: from.key, mac: newMacer(macKey(from.key))}
+	p := position{origin: l.pos.origin, segment: l.pos.segment, offset: from.offset, next: from.next, chain: from.chain, keyID: from.keyID, epoch: from.epoch, open: map[uint64]openIntent{}}
+	s := &sealer{keyID: from.keyID, epoch: from.epoch, key: from.key, mac: newMacer(macKey(from.key)), find: l.seal.find}
 	torn, err := follow(&p, s, r, l.pos.offset, nil)
 	if err == nil && (torn != nil || p.chain != l.pos.chain) {
 		err = &lineError{"chain_broken", "what was written is not what can be read back"}
@@ -262,8 +272,10 @@ func (l *Log) save(p *position) error {
 
 func (l *Log) publishDocuments(p *position, checkpoint bool) error {
 	if info, err := l.store.Stat(); err != nil || !info.Exists {
-		if err == nil || errors.Is(err, ErrReplaced) {
-			return l.refuse("log_replaced", "the file was replaced or removed while it was open")
+		if err == nil || isReplaced(err) {
+			// Another process rotated the log, and saved what is newer. If not,
+			// the next commit finds out.
+			return nil
 		}
 		return err
 	}
@@ -280,6 +292,12 @@ func (l *Log) publishDocuments(p *position, checkpoint bool) error {
 	if !checkpoint {
 		return nil
 	}
+	return l.publishCheckpoint(p)
+}
+
+// publishCheckpoint puts the staged checkpoint in its place, unless a newer one
+// is there.
+func (l *Log) publishCheckpoint(p *position) error {
 	note, err := l.store.Load(CheckpointDocument)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

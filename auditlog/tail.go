@@ -88,6 +88,11 @@ func follow(p *position, s *sealer, r io.ReaderAt, size int64, each func(f folde
 				if each != nil {
 					each(f, line.text)
 				}
+				if f.kind == kindRotation {
+					if err := s.rekey(f.keyID); err != nil {
+						return nil, &lineError{"unknown_key", fmt.Sprintf("record %d goes over to another key, but %v", p.next-1, err)}
+					}
+				}
 				continue
 			}
 		}

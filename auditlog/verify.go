@@ -24,7 +24,14 @@ const (
 type Source struct {
 	Name string
 	Open func() (io.ReadCloser, error)
+	// Check, if not nil, looks for faults of how the source is stored, beyond
+	// its lines. It is called once, after the lines were read.
+	Check func(ctx context.Context, found FoundFunc) error
 }
+
+// FoundFunc takes a finding about a line of a source, counted from 1, or about
+// the source as a whole, line 0.
+type FoundFunc func(finding string, line int, detail string)
 
 // FileSource is a source that reads a file.
 func FileSource(path string) Source {
@@ -56,9 +63,19 @@ type VerifyOptions struct {
 	Origin string
 	// Anchors are checkpoints kept where the log's writer cannot change them.
 	Anchors []Anchor
+	// Witnesses are verifier keys of witnesses (type 0x04). Their signatures on
+	// anchors are checked, and an anchor that lies beside the log counts as an
+	// external one if one of them cosigned it.
+	Witnesses []string
 	// Beside are the checkpoint files that lie beside the log. They are checked
 	// as anchors are, but protect against nobody who can write to the log.
 	Beside []Anchor
+	// Manifest is the text of the log's manifest of closed segments. The names of
+	// the sources must then be those of the files. nil: none.
+	Manifest []byte
+	// ManifestKept says that the manifest was kept from an earlier time, so that
+	// segments that were closed after its newest one are not in it.
+	ManifestKept bool
 	// Closed demands that the last file ends with segment_end.
 	Closed bool
 	// Strict checks the exact form of every body, and makes warnings count.
@@ -103,6 +120,8 @@ type AnchoredBy struct {
 	Size   uint64 `json:"size"`
 	// Until is the time of the newest record that it covers.
 	Until time.Time `json:"until,omitzero"`
+	// Witnesses are the known witnesses that cosigned it.
+	Witnesses []Cosignature `json:"witnesses,omitempty"`
 }
 
 // Report is the result of Verify.
@@ -119,6 +138,9 @@ type Report struct {
 	// anchor covers; it is empty if the first number is above the second.
 	NotCovered [2]uint64 `json:"not_covered"`
 	Findings   []Finding `json:"findings"`
+	// Retired, if not 0, is the number of the records before the first one that
+	// is there, which were deleted by retention, as the log itself says.
+	Retired uint64 `json:"retired,omitempty"`
 	// OpenIntents is the number of operations without an outcome, UnknownOutcomes
 	// that of operations closed by recovery.
 	OpenIntents     int `json:"open_intents"`
@@ -163,10 +185,13 @@ func Verify(ctx context.Context, sources []Source, opts VerifyOptions) (*Report,
 		return nil, err
 	}
 	err = scanSources(ctx, sources, &scanConfig{
-		jobs: opts.Jobs, maxLine: opts.MaxLine, strict: opts.Strict, crypto: true, keys: j.keys,
+		jobs: opts.Jobs, maxLine: opts.MaxLine, strict: opts.Strict, crypto: true, keys: j.keys, hashed: j.hashed,
 	}, j)
 	if err == nil {
 		err = j.settleSuspects(ctx, sources)
+	}
+	if err == nil {
+		err = j.checkStores(ctx, sources)
 	}
 	report := j.finish()
 	if err != nil {
@@ -174,6 +199,22 @@ func Verify(ctx context.Context, sources []Source, opts VerifyOptions) (*Report,
 		return report, err
 	}
 	return report, nil
+}
+
+// checkStores adds what is found about how sources are stored.
+func (j *judge) checkStores(ctx context.Context, sources []Source) error {
+	for i, s := range sources {
+		if s.Check == nil {
+			continue
+		}
+		err := s.Check(ctx, func(finding string, line int, detail string) {
+			j.findAt(place{file: i, line: line, whole: line == 0}, finding, "%s", detail)
+		})
+		if err != nil {
+			return fmt.Errorf("checking %s: %w", s.Name, err)
+		}
+	}
+	return nil
 }
 
 func (o *VerifyOptions) fill() {

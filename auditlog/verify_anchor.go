@@ -14,10 +14,11 @@ type heldAnchor struct {
 	head     TreeHead
 	readable bool // head is valid
 
-	done     bool  // judged
-	valid    bool  // its signature was found valid
-	compared bool  // its root was compared
-	until    int64 // time of the newest record it covers, Unix nanoseconds
+	done     bool          // judged
+	valid    bool          // its signature was found valid
+	compared bool          // its root was compared
+	until    int64         // time of the newest record it covers, Unix nanoseconds
+	cosigned []Cosignature // by witnesses that the verifier knows
 }
 
 func (j *judge) readAnchors() {
@@ -127,8 +128,9 @@ func (j *judge) checkAnchor(a *heldAnchor, inc *incarnation) bool {
 	}
 	for _, vkey := range keys {
 		if head, err := OpenTreeHead(a.note, vkey); err == nil && head == a.head {
-			a.valid = true
-			return true
+			a.valid = j.checkWitnesses(a, vkey)
+			a.done = !a.valid
+			return a.valid
 		}
 	}
 	a.done = true

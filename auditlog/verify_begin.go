@@ -236,17 +236,22 @@ func (j *judge) resume(line []byte, s *scanned) {
 	} else {
 		j.tree, j.treeKnown = tree, true
 	}
-	j.trustPartial(s.seal.KeyID)
+	j.trustPartial(s.seal.KeyID, b.text("vkey"))
 	j.startAnchors()
 }
 
 // trustPartial finds the key for checkpoints where no genesis names one: the
-// pinned one, else that of the keyring.
-func (j *judge) trustPartial(kid string) {
+// pinned one, else that of the keyring, else the one that segment_start names.
+func (j *judge) trustPartial(kid, vkey string) {
 	if j.pin.public != nil {
 		j.trust("", "")
 		return
 	}
+	defer func() {
+		if len(j.inc.vkeys) == 0 && vkey != "" {
+			j.trust(vkey, "segment_start names no valid public key")
+		}
+	}()
 	if j.opts.Keys == nil {
 		return
 	}

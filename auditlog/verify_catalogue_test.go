@@ -109,33 +109,42 @@ func rewriteSeven(seq uint64, body string) string {
 
 func same(_ uint64, body string) string { return body }
 
+func catalogueRows() []tampering {
+	return slices.Concat(recordRows(), orderRows(), tailRows(), segmentRows(), keyRows(), checkpointRows(), openingRows(), timeRows())
+}
+
 func TestTamperCatalogue(t *testing.T) {
-	rows := slices.Concat(recordRows(), orderRows(), tailRows(), segmentRows(), keyRows(), checkpointRows(), openingRows(), timeRows())
-	for _, row := range rows {
-		t.Run(row.row+" "+row.name, func(t *testing.T) {
-			l := catalogueLog(t)
-			if row.change != nil {
-				row.change(l)
-			}
-			opts := l.options()
-			if row.opts != nil {
-				row.opts(l, &opts)
-			}
-			r := verifyTest(t, l.sources(), opts)
-			found := slices.ContainsFunc(r.Findings, func(f Finding) bool { return slices.Contains(row.want, f.Kind) })
-			if !found && len(row.want) > 0 || row.only && len(r.Findings) != 1 {
-				t.Fatalf("want %v, got %s\n%+v", row.want, kindsFound(r), r.Findings)
-			}
-			if len(row.want) > 0 && row.exit == 0 && ClassOf(row.want[0]) != ClassWarning && r.Exit == ExitClean {
-				t.Errorf("exit 0 with %s", kindsFound(r))
-			}
-			if row.exit > 0 && r.Exit != row.exit {
-				t.Errorf("exit %d, want %d: %s", r.Exit, row.exit, kindsFound(r))
-			}
-			if row.check != nil {
-				row.check(t, l, r)
-			}
-		})
+	for _, row := range catalogueRows() {
+		t.Run(row.row+" "+row.name, func(t *testing.T) { row.run(t, (*testLog).sources) })
+	}
+}
+
+// run does the row's manipulation and requires its findings, of sources that
+// are made of the manipulated log.
+func (row tampering) run(t *testing.T, sources func(*testLog) []Source) {
+	l := catalogueLog(t)
+	if row.change != nil {
+		row.change(l)
+	}
+	opts := l.options()
+	if row.opts != nil {
+		row.opts(l, &opts)
+	}
+	r := verifyTest(t, sources(l), opts)
+	found := slices.ContainsFunc(r.Findings, func(f Finding) bool { return slices.Contains(row.want, f.Kind) })
+	// A database tells the same once more, of its columns.
+	others := slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return f.Kind == "derived_column_mismatch" })
+	if !found && len(row.want) > 0 || row.only && len(others) != 1 {
+		t.Fatalf("want %v, got %s\n%+v", row.want, kindsFound(r), r.Findings)
+	}
+	if len(row.want) > 0 && row.exit == 0 && ClassOf(row.want[0]) != ClassWarning && r.Exit == ExitClean {
+		t.Errorf("exit 0 with %s", kindsFound(r))
+	}
+	if row.exit > 0 && r.Exit != row.exit {
+		t.Errorf("exit %d, want %d: %s", r.Exit, row.exit, kindsFound(r))
+	}
+	if row.check != nil {
+		row.check(t, l, r)
 	}
 }
 

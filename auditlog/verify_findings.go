@@ -42,7 +42,8 @@ type Finding struct {
 	Kind  string `json:"finding"`
 	Class string `json:"class"`
 	// File is the source's name, Line the first line's number in it, from 1.
-	// Both are zero for a finding about the log as a whole.
+	// Line is zero for a finding about a file as a whole, both are for one
+	// about the log as a whole.
 	File string `json:"file,omitempty"`
 	Line int    `json:"line,omitempty"`
 	// Seq is that of the record on the first line, if it has a valid seal.
@@ -62,6 +63,8 @@ type place struct {
 	file int // index of the source
 	line int // from 1; 0: none
 	seq  uint64
+	// whole says that the source as a whole is meant.
+	whole bool
 	// sealed says that seq is the number in the line's seal.
 	sealed bool
 }
@@ -134,7 +137,7 @@ func (f *findings) addAs(kind, class string, at place, format string, args ...an
 	run.runs++
 	run.at = len(f.all)
 	found := foundAt{Finding: Finding{Kind: kind, Class: class, Count: 1, Line: at.line, Detail: fmt.Sprintf(format, args...)}, file: at.file, last: at.line}
-	if at.line > 0 {
+	if at.line > 0 || at.whole {
 		found.File = f.names[at.file]
 	} else {
 		found.file = len(f.names)
@@ -144,6 +147,16 @@ func (f *findings) addAs(kind, class string, at place, format string, args ...an
 		found.Seq = &seq
 	}
 	f.all = append(f.all, found)
+}
+
+// amend replaces the detail of the first finding of a kind.
+func (f *findings) amend(kind, format string, args ...any) {
+	for i := range f.all {
+		if f.all[i].Kind == kind {
+			f.all[i].Detail = fmt.Sprintf(format, args...)
+			return
+		}
+	}
 }
 
 // has reports whether a finding of a kind was made.

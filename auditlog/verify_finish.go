@@ -15,6 +15,8 @@ func (j *judge) finish() *Report {
 	if r.Records == 0 && last == nil {
 		j.findAt(place{}, "empty_log", "there is no record")
 	}
+	j.explainPartial()
+	j.finishManifest()
 	j.finishAnchors()
 	if limit := j.opts.MaxSilence; limit > 0 && j.hasTime {
 		if age := time.Duration(j.now - j.lastTime); age > limit {
@@ -75,7 +77,7 @@ func (j *judge) watermarks(last *incarnation) {
 		case a.head.Origin == last.origin:
 			w.Anchored = max(w.Anchored, a.head.Size)
 		}
-		by := AnchoredBy{Name: a.name, Origin: a.head.Origin, Size: a.head.Size}
+		by := AnchoredBy{Name: a.name, Origin: a.head.Origin, Size: a.head.Size, Witnesses: a.cosigned}
 		if a.until != 0 {
 			by.Until = time.Unix(0, a.until).UTC()
 		}

@@ -12,13 +12,14 @@ import (
 // depends on more than one line is decided here, on one goroutine, so that a
 // report does not depend on how the work was spread.
 type judge struct {
-	opts    VerifyOptions
-	sources []Source
-	keys    *macKeys
-	f       *findings
-	report  Report
-	now     int64
-	pin     pinned
+	opts      VerifyOptions
+	sources   []Source
+	keys      *macKeys
+	f         *findings
+	report    Report
+	now       int64
+	pin       pinned
+	witnesses []*Cosigner
 
 	file, lineNo int
 	at           place
@@ -56,6 +57,10 @@ type judge struct {
 	lastTime, sinceCheckpoint int64
 	hasTime, overdue          bool
 
+	files    []fileFacts // one a source
+	manifest *Manifest
+	retired  map[uint64]retired // by segment
+
 	kinds    [kindCount]int
 	anchors  []*heldAnchor
 	waiting  []*heldAnchor // of this incarnation, by size, not reached yet
@@ -87,11 +92,20 @@ func newJudge(sources []Source, opts VerifyOptions) (*judge, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &judge{
-		opts: opts, sources: sources, keys: newMACKeys(&opts), f: newFindings(sources), pin: pin,
-		now: opts.Now().UnixNano(), named: map[string]bool{},
-		open: map[uint64]pairedIntent{}, pending: map[uint64][]missing{},
+	witnesses, err := parseWitnesses(opts.Witnesses)
+	if err != nil {
+		return nil, err
 	}
+	j := &judge{
+		witnesses: witnesses,
+		opts:      opts, sources: sources, keys: newMACKeys(&opts), f: newFindings(sources), pin: pin,
+		now: opts.Now().UnixNano(), named: map[string]bool{},
+		open: map[uint64]pairedIntent{}, pending: map[uint64][]missing{}, retired: map[uint64]retired{},
+	}
+	for _, s := range sources {
+		j.files = append(j.files, newFileFacts(s.Name))
+	}
+	j.readManifest()
 	j.report.Kinds = map[string]int{}
 	j.readAnchors()
 	return j, nil
@@ -135,7 +149,9 @@ func (j *judge) beginFile(file int) error {
 	return nil
 }
 
-func (j *judge) endFile(file int, torn, size int64) error {
+func (j *judge) endFile(file int, torn, size int64, sum Hash) error {
+	f := &j.files[file]
+	f.size, f.sum, f.ended = size, sum, j.ended
 	last := file == len(j.sources)-1
 	at := place{file: file, line: j.lineNo + 1}
 	switch {
@@ -225,6 +241,7 @@ func (j *judge) record(line []byte, s, before *scanned) (folded bool) {
 	}
 	j.form(line, s)
 	j.fold(s)
+	j.noteFile(line, s)
 	return true
 }
 
@@ -320,6 +337,10 @@ func (j *judge) clock(s *scanned) {
 
 // keyAndEpoch checks key id, epoch and MAC.
 func (j *judge) keyAndEpoch(s *scanned) {
+	if j.keyID == "" && s.seal.Epoch > maxEpochSteps {
+		j.find("epoch_violation", "it is of epoch %d, which is beyond any that can occur", s.seal.Epoch)
+		return
+	}
 	if j.keyID == "" {
 		j.keyID, j.epoch = s.seal.KeyID, s.seal.Epoch
 		j.named[j.keyID] = true

@@ -37,6 +37,8 @@ func (j *judge) kind(line []byte, s *scanned) {
 	case codeSegmentEnd:
 		j.ended = true
 		j.segmentNumber(bodyView{line[:s.prefix]}, 0)
+	case codeRetention:
+		j.retention(bodyView{line[:s.prefix]}, s.seal.Seq)
 	case codeErasure:
 		j.erasure(bodyView{line[:s.prefix]}, s)
 	case codeGap:

@@ -3,8 +3,10 @@ package auditlog
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"slices"
 	"sync"
@@ -16,7 +18,8 @@ type scanConfig struct {
 	jobs    int
 	maxLine int
 	strict  bool
-	crypto  bool // hash; without it lines are only taken apart
+	crypto  bool                  // hash; without it lines are only taken apart
+	hashed  func(source int) bool // whether the SHA-256 of a source is asked for; nil: of none
 	keys    *macKeys
 }
 
@@ -28,8 +31,9 @@ type lineSink interface {
 	// line takes one line; its bytes are valid during the call.
 	line(line []byte, s, before *scanned) error
 	// endFile is called behind the last line. torn is the number of bytes
-	// behind the last LF, size that of the source.
-	endFile(file int, torn, size int64) error
+	// behind the last LF, size that of the source, and sum its SHA-256 if that
+	// was asked for.
+	endFile(file int, torn, size int64, sum Hash) error
 }
 
 // The bounds of the pipeline. A chunk is cut at a line feed; the memory in
@@ -57,6 +61,7 @@ type chunk struct {
 	count  int   // of lines
 	torn   int64 // endChunk
 	size   int64
+	sum    Hash
 	err    error
 	done   chan struct{}
 }
@@ -130,7 +135,7 @@ func (s *scanner) deliver(ctx context.Context, c *chunk, sink lineSink) error {
 	case beginChunk:
 		return sink.beginFile(c.file)
 	case endChunk:
-		return sink.endFile(c.file, c.torn, c.size)
+		return sink.endFile(c.file, c.torn, c.size, c.sum)
 	case oversizedChunk:
 		return sink.line(nil, &scanned{fault: lineOversized}, nil)
 	}
@@ -213,6 +218,9 @@ func (s *scanner) readFile(ctx context.Context, file int, source Source, origin 
 		return ctx.Err()
 	}
 	f := fileCutter{s: s, ctx: ctx, r: r, file: file, origin: origin}
+	if s.cfg.hashed != nil && s.cfg.hashed(file) {
+		f.hash = sha256.New()
+	}
 	if err := f.run(); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -230,6 +238,7 @@ type fileCutter struct {
 	file   int
 	origin *string
 	begun  bool
+	hash   hash.Hash // nil: not asked for
 
 	buf     []byte
 	n       int // buf[1:n] is filled
@@ -285,6 +294,9 @@ func (f *fileCutter) fill() error {
 			space = space[:min(len(space), largeStep)]
 		}
 		n, err := f.r.Read(space)
+		if f.hash != nil {
+			f.hash.Write(space[:n])
+		}
 		f.n += n
 		f.size += int64(n)
 		switch {
@@ -410,7 +422,11 @@ func (f *fileCutter) end() error {
 	} else {
 		f.s.free <- f.buf
 	}
-	if !f.s.send(f.ctx, &chunk{kind: endChunk, file: f.file, torn: int64(f.n-1) + f.skipped, size: f.size}) {
+	end := &chunk{kind: endChunk, file: f.file, torn: int64(f.n-1) + f.skipped, size: f.size}
+	if f.hash != nil {
+		end.sum = sum(f.hash)
+	}
+	if !f.s.send(f.ctx, end) {
 		return f.ctx.Err()
 	}
 	return nil

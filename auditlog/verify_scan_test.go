@@ -136,3 +136,14 @@ func TestFindingsAreBounded(t *testing.T) {
 		t.Errorf("%d lines in findings, %d unsigned", total, r.Unsigned)
 	}
 }
+
+func TestAHistoryThatBeginsAtAnAbsurdEpochCostsNothing(t *testing.T) {
+	l := catalogueLog(t)
+	l.files = l.files[1:]
+	for i, line := range l.files[0] {
+		l.files[0][i] = strings.Replace(line, `"epoch":1,"mac"`, `"epoch":9007199254740991,"mac"`, 1)
+	}
+	if r := verifyTest(t, l.sources(), l.options()); !strings.Contains(kindsFound(r), "epoch_violation") {
+		t.Errorf("found %s", kindsFound(r))
+	}
+}

@@ -90,7 +90,7 @@ func (r *secondReading) beginFile(file int) error {
 	return nil
 }
 
-func (r *secondReading) endFile(int, int64, int64) error { return nil }
+func (r *secondReading) endFile(int, int64, int64, Hash) error { return nil }
 
 func (r *secondReading) line(_ []byte, s, _ *scanned) error {
 	if r.first {

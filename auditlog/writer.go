@@ -21,7 +21,8 @@ type Log struct {
 
 	probing bool // only look whether the log could be opened; change nothing
 
-	enc    *encoder
+	enc    atomic.Pointer[encoder]
+	keyed  string // key id of enc, signer and vkey; the commit lock guards it
 	signer note.Signer
 	vkey   string
 
@@ -32,6 +33,7 @@ type Log struct {
 		sync.Once
 		err error
 	}
+	tending chan struct{} // there may be closed segments to hash or compress
 	quit    chan struct{} // closed: the committer ends when the queue is empty
 	stopped sync.WaitGroup
 
@@ -53,6 +55,7 @@ type Log struct {
 	health    health
 	debts     debts
 	unchecked time.Time // when the oldest record that no checkpoint covers was seen
+	anchors   AnchorSet // nil: none
 }
 
 // options are what SetOptions changes.
@@ -60,6 +63,7 @@ type options struct {
 	durability Durability
 	every      int
 	after      time.Duration
+	rotation   Rotation
 }
 
 func newLog(cfg Config) *Log {
@@ -68,7 +72,9 @@ func newLog(cfg Config) *Log {
 		run:  b64.EncodeToString(randomBytes(16)),
 		quit: make(chan struct{}),
 		ops:  make(map[uint64]*Operation),
-		opt:  options{cfg.Durability, cfg.CheckpointEvery, cfg.CheckpointAfter},
+		opt:  options{cfg.Durability, cfg.CheckpointEvery, cfg.CheckpointAfter, cfg.Rotation},
+
+		tending: make(chan struct{}, 1),
 	}
 	l.queue = queue{limit: cfg.QueueBytes, space: make(chan struct{}), wake: make(chan struct{}, 1)}
 	l.sync.dirty, l.sync.urgent = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -76,6 +82,7 @@ func newLog(cfg Config) *Log {
 }
 
 func (l *Log) startWorkers() {
+	l.stopped.Go(l.tendLoop)
 	l.stopped.Add(2)
 	go func() {
 		defer l.stopped.Done()
@@ -106,14 +113,14 @@ func (l *Log) stopWorkers() {
 // ErrUnavailable. If ctx ends first, the error is also ctx.Err(); an intent
 // that was written nevertheless is closed by the log with outcome `cancelled`.
 func (l *Log) Begin(ctx context.Context, in Intent) (*Operation, error) {
-	if l.closing.Load() {
-		return nil, unavailable(ErrClosed)
+	if err := l.mayTake(); err != nil {
+		return nil, err
 	}
 	if in.OperationID == "" {
 		in.OperationID = NewOperationID()
 	}
-	session := l.enc.blind.session(in.SessionID)
-	d, err := l.enc.intent(&in, session, newStamp(l.cfg.Now()))
+	session := l.enc.Load().blind.session(in.SessionID)
+	d, err := l.enc.Load().intent(&in, session, newStamp(l.cfg.Now()))
 	if err != nil {
 		return nil, err
 	}
@@ -129,13 +136,13 @@ func (l *Log) Begin(ctx context.Context, in Intent) (*Operation, error) {
 // when it is acknowledged. Errors are those of Begin; after an error because
 // ctx ended the record may have been written.
 func (l *Log) Event(ctx context.Context, ev Event) (seq uint64, err error) {
-	if l.closing.Load() {
-		return 0, unavailable(ErrClosed)
+	if err := l.mayTake(); err != nil {
+		return 0, err
 	}
 	if ev.OperationID == "" {
 		ev.OperationID = NewOperationID()
 	}
-	d, err := l.enc.event(&ev, newStamp(l.cfg.Now()))
+	d, err := l.enc.Load().event(&ev, newStamp(l.cfg.Now()))
 	if err != nil {
 		return 0, err
 	}
@@ -163,15 +170,33 @@ func (l *Log) SetOptions(durability Durability, every int, after time.Duration) 
 		after = DefaultCheckpointAfter
 	}
 	l.mu.Lock()
-	l.opt = options{durability, every, after}
+	l.opt.durability, l.opt.every, l.opt.after = durability, every, after
 	l.mu.Unlock()
 	l.queue.signal()
 }
 
+// SetRotation changes, while the log is open, when its file is closed and how
+// long closed ones are kept. The rules are those of Config.Rotation.
+func (l *Log) SetRotation(r Rotation) error {
+	if err := l.cfg.checkRotation(r); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.opt.rotation = r
+	l.mu.Unlock()
+	l.queue.signal()
+	return nil
+}
+
 func (l *Log) options() options {
+	alarm := l.alarm()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.opt
+	opt := l.opt
+	if alarm != nil {
+		opt.every, opt.after = 0, 0 // no checkpoint is signed
+	}
+	return opt
 }
 
 // Checkpoint signs a checkpoint over all records so far, writes it to the log
@@ -185,6 +210,9 @@ func (l *Log) Checkpoint(ctx context.Context) (signed []byte, err error) {
 }
 
 func (l *Log) checkpoint(ctx context.Context) ([]byte, error) {
+	if err := l.alarm(); err != nil {
+		return nil, errors.Join(err, l.persist())
+	}
 	e := &entry{kind: checkpointEntry}
 	if _, err := l.submit(ctx, e); err != nil {
 		return nil, err
@@ -269,13 +297,13 @@ func (l *Log) shut(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	if err := l.stopWorkersWithin(ctx); err != nil {
-		return fmt.Errorf("closing audit log %s: %w", l.store.Path(), errors.Join(append(errs, err)...))
+		return fmt.Errorf("closing audit log %s: %w", l.store.Path(), errors.Join(append(errs, err, l.closeAnchors(ctx))...))
 	}
 	// A Checkpoint that was acknowledged just now may still be saving it.
 	l.sync.saveMu.Lock()
 	l.sync.closed = true
 	l.sync.saveMu.Unlock()
-	errs = append(errs, l.unwell(), l.forget(), l.store.Close())
+	errs = append(errs, l.unwell(), l.closeAnchors(ctx), l.forget(), l.store.Close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("closing audit log %s: %w", l.store.Path(), err)
 	}

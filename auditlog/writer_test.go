@@ -33,7 +33,7 @@ type setup struct {
 
 func (s setup) config(t testing.TB, path string) auditlog.Config {
 	t.Helper()
-	store, err := jsonl.New(path, jsonl.Options{FS: s.fs})
+	store, err := storeAt(path, s.fs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func init() {
 	}
 }
 
-func logPath(t testing.TB) string { return filepath.Join(t.TempDir(), "audit.jsonl") }
+func logPath(t testing.TB) string { return filepath.Join(t.TempDir(), logName()) }
 
 // quickPath is logPath in memory, where there is such a folder, for tests that
 // open many logs: a flush costs nothing there.
@@ -77,7 +77,7 @@ func quickPath(t testing.TB) string {
 		return logPath(t)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return filepath.Join(dir, "audit.jsonl")
+	return filepath.Join(dir, logName())
 }
 
 func closeLog(t testing.TB, l *auditlog.Log) {
@@ -129,6 +129,9 @@ func call(t testing.TB, l *auditlog.Log) {
 
 func read(t testing.TB, path string) []byte {
 	t.Helper()
+	if isDatabase(path) {
+		return exported(t, path)
+	}
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

@@ -109,15 +109,29 @@ func some(d *caddyfile.Dispenser, into *[]string) error {
 //
 //	mcp_audit {
 //		log [<name>] {
-//			output     jsonl <path>
+//			output     jsonl <path> {
+//				rotate_size  <size>
+//				rotate_every hour|day
+//				keep_files   <n>
+//				keep_for     <duration>
+//				compress     [gzip]
+//			}
+//			output     sqlite <path> {
+//				synchronous full|normal
+//			}
 //			name       <origin name>
 //			key        ed25519 <JWK or PEM, by placeholder>
 //			key_id     <id>
 //			secret     <secret, by placeholder>
 //			keys       <path of the key file>
+//			key_mode   static|evolving
 //			durability written|durable
 //			on_failure block|allow|allow_reads
 //			checkpoint off | every [<n> records] [<duration>]
+//			anchor     file <path> | witness <url> <vkey> | command <program> [<arguments...>] {
+//				required
+//				timeout <duration>    (of a command)
+//			}
 //		}
 //	}
 //
@@ -155,15 +169,20 @@ func (a *App) unmarshalLog(d *caddyfile.Dispenser) error {
 }
 
 func (c *LogConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
+	var rotation map[string]string
 	c.Source, err = block(d, map[string]func() error{
-		"output": func() error {
+		"output": func() (err error) {
 			if err := two(d, &c.Output, &c.Path); err != nil {
 				return err
 			}
-			if c.Output != "jsonl" {
-				return d.Errf("unknown store %q; use jsonl", c.Output)
+			switch c.Output {
+			case storeJSONL:
+				rotation, err = c.unmarshalRotation(d)
+				return err
+			case storeSQLite:
+				return c.unmarshalSQLite(d)
 			}
-			return nil
+			return d.Errf("unknown store %q; use %s or %s", c.Output, storeJSONL, storeSQLite)
 		},
 		"name": func() error { return one(d, &c.Name) },
 		"key": func() error {
@@ -179,12 +198,17 @@ func (c *LogConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
 		"key_id":     func() error { return one(d, &c.KeyID) },
 		"secret":     func() error { return one(d, &c.Secret) },
 		"keys":       func() error { return one(d, &c.KeysFile) },
+		"key_mode":   func() error { return choice(d, &c.KeyMode, "static", "evolving") },
 		"durability": func() error { return choice(d, &c.Durability, "written", "durable") },
 		"on_failure": func() error {
 			return choice(d, &c.OnFailure, onFailureBlock, onFailureAllow, onFailureAllowReads)
 		},
 		"checkpoint": func() error { return c.unmarshalCheckpoint(d) },
-	})
+		"anchor":     func() error { return c.unmarshalAnchor(d) },
+	}, "anchor")
+	if err == nil {
+		maps.Copy(c.Source, rotation)
+	}
 	return err
 }
 

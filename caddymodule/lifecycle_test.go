@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 )
 
@@ -148,6 +150,16 @@ func TestShutdownEndsOpenStreamsWithARecord(t *testing.T) {
 	r.awaitClosed()
 }
 
+// logKey is a key that no witness has.
+func logKey(t *testing.T) string {
+	t.Helper()
+	vkey, err := auditlog.VKey("audit.example/i0", make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return vkey
+}
+
 func TestMistakesFailAtLoadWithTheirPlace(t *testing.T) {
 	up := newUpstream(t, ok)
 	r := &rig{t: t, dir: t.TempDir(), port: freePort(t), up: up}
@@ -168,6 +180,19 @@ func TestMistakesFailAtLoadWithTheirPlace(t *testing.T) {
 		{"missing file", "", "key ed25519 {file./no/such/file}", "/no/such/file"},
 		{"weak secret", "", "secret short", "secret"},
 		{"unknown log", "log other", "", `no log "other"`},
+		{"anchor without kind", "", "anchor", "anchor takes file"},
+		{"unknown anchor", "", "anchor tape x", `unknown anchor "tape"`},
+		{"two paths", "", "anchor file a b", "exactly one path"},
+		{"witness without key", "", "anchor witness https://w.example/", "its address and its key"},
+		{"witness with a log's key", "", "anchor witness https://w.example/ " + logKey(t), "not a witness's"},
+		{"witness with another scheme", "", "anchor witness ftp://w.example/ x", "not an address"},
+		{"no program", "", "anchor command", "takes a program"},
+		{"anchor twice", "", "anchor file /a\nanchor file /b\nanchor file /a", "the anchor file /a is given twice"},
+		{"unknown anchor option", "", "anchor file /a {\nrequird\n}", `unrecognized subdirective "requird"`},
+		{"required twice", "", "anchor file /a {\nrequired\nrequired\n}", "given twice"},
+		{"timeout of a file", "", "anchor file /a {\ntimeout 1s\n}", `unrecognized subdirective "timeout"`},
+		{"timeout", "", "anchor command x {\ntimeout soon\n}", "not a time"},
+		{"missing anchor", "", "anchor file {env.MCP_AUDIT_TEST_UNSET}", "MCP_AUDIT_TEST_UNSET"},
 	} {
 		err := r.load(r.caddyfile(c.sub, c.log))
 		if err == nil {

@@ -15,19 +15,24 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
-	"github.com/caddy-mcp-audit/mcp-audit/auditlog/jsonl"
 )
 
 // LogConfig describes one audit log: where it lies, what it is sealed with and
 // what happens when it cannot be written.
 type LogConfig struct {
-	// The store: `jsonl`, one record a line. Default: jsonl.
+	// The store: `jsonl`, a file with one record a line, or `sqlite`, a database
+	// with one record a row. Default: jsonl.
 	Output string `json:"output,omitempty"`
 
-	// The file of the log. Default: `mcp-audit/audit.jsonl` in Caddy's data
-	// directory. One log per folder; the folder is made with mode 0700, the
+	// The file of the log. Default: `mcp-audit/audit.jsonl` (or `audit.db`) in
+	// Caddy's data directory. One log per folder; the folder is made with mode 0700, the
 	// file with 0600.
 	Path string `json:"path,omitempty"`
+
+	// When a database flushes a commit: `full`, each one, so that every
+	// acknowledged record survives a power failure whatever the durability is, or
+	// `normal`, as the durability says. Only with sqlite. Default: full.
+	Synchronous string `json:"synchronous,omitempty"`
 
 	// The name of the log, part of its origin. Default: `mcp-audit/` and the
 	// host name. It counts only when a new log is made.
@@ -51,6 +56,13 @@ type LogConfig struct {
 	// `keys.json` beside the log.
 	KeysFile string `json:"keys_file,omitempty"`
 
+	// What becomes of MAC keys: `static`, they stay, or `evolving`, the key of
+	// each 15 minutes or 50 000 records is erased when they are over. The log is
+	// then written by this process alone, and keys_file must exist; keep a copy of
+	// it elsewhere, since its MAC key is erased. It counts when a new log is made.
+	// Default: static.
+	KeyMode string `json:"key_mode,omitempty"`
+
 	// When a record counts as written: `written` (handed to the operating
 	// system; on disk within a second) or `durable` (on disk). Default: written.
 	Durability string `json:"durability,omitempty"`
@@ -66,6 +78,29 @@ type LogConfig struct {
 	// A checkpoint is signed after this time, if anything is new. Default:
 	// 10s; -1 is off.
 	CheckpointInterval caddy.Duration `json:"checkpoint_interval,omitempty"`
+
+	// The log's file is closed, and a new one begun, when it has this many
+	// bytes; 4096 or more. Default: 0, any size.
+	RotateSize int64 `json:"rotate_size,omitempty"`
+
+	// The log's file is closed at the end of each `hour` or `day` (UTC) in which
+	// it got a record. Default: never.
+	RotateEvery string `json:"rotate_every,omitempty"`
+
+	// The oldest closed files beyond this number are deleted. The log says so
+	// first. Default: 0, all are kept.
+	KeepFiles int `json:"keep_files,omitempty"`
+
+	// Files that were closed longer ago are deleted. The log says so first.
+	// Default: 0, they are kept.
+	KeepFor caddy.Duration `json:"keep_for,omitempty"`
+
+	// Closed files are stored compressed: `gzip`. Default: as they are.
+	Compress string `json:"compress,omitempty"`
+
+	// Where checkpoints are taken to, so that not even this machine can rewrite
+	// what they cover. Default: nowhere.
+	Anchors []AnchorConfig `json:"anchors,omitempty"`
 
 	// Where the options stand in the Caddyfile, for error messages. The
 	// Caddyfile adapter writes it.
@@ -90,8 +125,11 @@ type logSettings struct {
 	secret     []byte
 	signingKey ed25519.PrivateKey
 	durability auditlog.Durability
-	identity   auditlog.Hash // of what may not change while the log is open
-	digest     auditlog.Hash // of the configuration with secrets replaced
+	rotation   auditlog.Rotation
+	keyMode    auditlog.KeyMode
+	anchors    []AnchorConfig // with placeholders resolved
+	identity   auditlog.Hash  // of what may not change while the log is open
+	digest     auditlog.Hash  // of the configuration with secrets replaced
 	logger     *zap.Logger
 }
 
@@ -99,7 +137,7 @@ type logSettings struct {
 // creates and opens nothing.
 func (c LogConfig) resolve(name string, logger *zap.Logger) (*logSettings, error) {
 	s := &logSettings{LogConfig: c, name: name, logger: logger}
-	steps := []func() error{s.resolveStore, s.resolveKeys, s.resolvePolicy}
+	steps := []func() error{s.resolveStore, s.resolveKeys, s.resolvePolicy, s.resolveRotation, s.resolveAnchors}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return nil, err
@@ -118,18 +156,24 @@ func (s *logSettings) fault(option string, err error) error {
 }
 
 func (s *logSettings) resolveStore() error {
+	file := "audit.jsonl"
 	switch s.Output {
-	case "", "jsonl":
-		s.Output = "jsonl"
+	case "", storeJSONL:
+		s.Output = storeJSONL
+	case storeSQLite:
+		file = "audit.db"
 	default:
-		return s.fault("output", fmt.Errorf("unknown store %q; use jsonl", s.Output))
+		return s.fault("output", fmt.Errorf("unknown store %q; use %s or %s", s.Output, storeJSONL, storeSQLite))
+	}
+	if err := s.resolveSQLite(); err != nil {
+		return err
 	}
 	path, err := s.placeholder("output", s.Path)
 	if err != nil {
 		return err
 	}
 	if path == "" {
-		path = filepath.Join(caddy.AppDataDir(), "mcp-audit", "audit.jsonl")
+		path = filepath.Join(caddy.AppDataDir(), "mcp-audit", file)
 	}
 	if s.Path, err = resolvePath(path); err != nil {
 		return s.fault("output", err)
@@ -172,6 +216,16 @@ func (s *logSettings) resolveKeys() error {
 	} else if s.Secret != "" {
 		return s.fault("secret", errors.New("it is empty"))
 	}
+	switch s.KeyMode {
+	case "", "static":
+	case "evolving":
+		s.keyMode = auditlog.Evolving
+		if s.secret != nil {
+			return s.fault("key_mode", fmt.Errorf("evolving keys cannot come from a secret (%s), because it stays; remove it and use a key file", from))
+		}
+	default:
+		return s.fault("key_mode", fmt.Errorf("unknown value %q; use static or evolving", s.KeyMode))
+	}
 	key, err := s.placeholder("key", s.Key)
 	if err != nil || key == "" {
 		return err
@@ -206,7 +260,7 @@ func (s *logSettings) resolvePolicy() error {
 
 // seal computes what later configurations are compared with.
 func (s *logSettings) seal() error {
-	s.identity = fingerprint([]byte(s.Path), []byte(s.Name), []byte(s.KeyID), []byte(s.KeysFile), s.secret, s.signingKey)
+	s.identity = fingerprint([]byte(s.Output), []byte(s.Synchronous), []byte(s.Path), []byte(s.Name), []byte(s.KeysFile), []byte(s.keyMode.String()), s.secret)
 	shown := s.LogConfig
 	shown.Source = nil
 	for _, secret := range []*string{&shown.Secret, &shown.Key} {
@@ -247,24 +301,30 @@ func (s *logSettings) auditConfig() (auditlog.Config, error) {
 		Durability:      s.durability,
 		CheckpointEvery: s.CheckpointRecords,
 		CheckpointAfter: time.Duration(s.CheckpointInterval),
+		Rotation:        s.rotation,
+		KeyMode:         s.keyMode,
 		ConfigSHA256:    s.digest,
 		Version:         version(),
 		Actor:           "caddy",
 		Logger:          s.logger,
 	}
-	if s.secret == nil || s.signingKey == nil {
+	switch {
+	case s.keyMode == auditlog.Evolving:
+		keys, err := auditlog.LoadKeyring(s.KeysFile)
+		if err != nil {
+			return auditlog.Config{}, fmt.Errorf("key_mode evolving: %w; make the keys with `mcp-audit keygen --out %s`, and keep a copy elsewhere", err, s.KeysFile)
+		}
+		cfg.Keys = keys
+	case s.secret == nil || s.signingKey == nil:
 		keys, err := auditlog.LoadOrCreateKeyring(s.KeysFile, s.KeyID, s.Name)
 		if err != nil {
 			return auditlog.Config{}, err
 		}
 		cfg.Keys = keys
 	}
-	store, err := jsonl.New(s.Path, jsonl.Options{})
-	if err != nil {
-		return auditlog.Config{}, err
-	}
-	cfg.Store = store
-	return cfg, nil
+	var err error
+	cfg.Store, err = s.store()
+	return cfg, err
 }
 
 // parseSigningKey reads an Ed25519 private key from a JWK or a PEM text.

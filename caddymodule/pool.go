@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -120,6 +121,12 @@ func (s *sharedLog) openLocked(ctx context.Context, settings *logSettings) error
 	if err == nil {
 		s.log, err = auditlog.Open(context.WithoutCancel(ctx), cfg)
 	}
+	if err == nil {
+		if err = s.anchorLocked(ctx, settings); err != nil {
+			err = errors.Join(err, s.log.Close(ctx))
+			s.log = nil
+		}
+	}
 	if err != nil {
 		s.failed, s.failedAt = err, time.Now()
 		return err
@@ -129,20 +136,75 @@ func (s *sharedLog) openLocked(ctx context.Context, settings *logSettings) error
 }
 
 // applyLocked makes an open log follow a new configuration. What may change is
-// recorded; keys and names may not change under an open log.
+// recorded; the name and the secret may not change under an open log.
 func (s *sharedLog) applyLocked(ctx context.Context, settings *logSettings) error {
 	if s.settings.identity != settings.identity {
-		return fmt.Errorf("log %s: its name, key, key_id, keys or secret changed, but it is open with the former ones; restart Caddy to apply them", s.path)
+		return fmt.Errorf("log %s: its output, name, keys, key_mode or secret changed, but it is open with the former ones; restart Caddy to apply them", s.path)
+	}
+	if err := s.rekeyLocked(ctx, settings); err != nil {
+		return fmt.Errorf("log %s: %w", s.path, err)
 	}
 	if from := s.settings.digest; from != settings.digest {
 		if err := s.log.Config(ctx, from, settings.digest, "reload"); err != nil {
 			return fmt.Errorf("log %s: recording the changed configuration: %w", s.path, err)
 		}
 		s.log.SetOptions(settings.durability, settings.CheckpointRecords, time.Duration(settings.CheckpointInterval))
+		if err := s.log.SetRotation(settings.rotation); err != nil {
+			return err
+		}
+		if err := s.anchorLocked(ctx, settings); err != nil {
+			return err
+		}
 	}
 	s.settings = settings
 	return nil
 }
+
+// rekeyLocked rotates the keys of an open log if a new configuration names
+// others.
+func (s *sharedLog) rekeyLocked(ctx context.Context, settings *logSettings) error {
+	was := s.settings
+	given := !bytes.Equal(was.signingKey, settings.signingKey)
+	if !given && was.KeyID == settings.KeyID {
+		return nil
+	}
+	if given && (was.signingKey == nil || settings.signingKey == nil) {
+		return errors.New("its signing key moved between the Caddyfile and the key file, but it is open with the former one; restart Caddy to apply that")
+	}
+	var r auditlog.KeyRotation
+	if given {
+		r.SigningKey = settings.signingKey
+	} else if was.signingKey != nil {
+		return errors.New("key_id changed, but key did not; give a new key, too, to rotate the keys")
+	}
+	if was.KeyID != settings.KeyID {
+		r.KeyID = settings.KeyID
+	}
+	_, err := s.log.RotateKey(ctx, r)
+	return err
+}
+
+// anchorLocked gives the open log the anchors of the settings, and ends those
+// that it had.
+func (s *sharedLog) anchorLocked(ctx context.Context, settings *logSettings) error {
+	set, err := settings.anchorSet(s.log)
+	if err != nil {
+		return err
+	}
+	before := s.log.SetAnchors(set)
+	if before == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), anchorTimeout)
+	defer cancel()
+	if err := before.Close(ctx); err != nil {
+		settings.logger.Warn("an anchor was taken out of service before it had the newest checkpoint", zap.String("log", s.path), zap.Error(err))
+	}
+	return nil
+}
+
+// anchorTimeout bounds how long a reload waits for anchors that it replaces.
+const anchorTimeout = 2 * time.Second
 
 // current returns the open log, or nil.
 func (s *sharedLog) current() *auditlog.Log {

@@ -97,8 +97,12 @@ func (f *osFile) writeZeros(size int64) error {
 	return f.File.Truncate(size)
 }
 
+// ErrNoSpace says that a disk or a quota is full, where the system's own error
+// is not at hand.
+var ErrNoSpace = errors.New("no space left on the disk")
+
 // IsNoSpace reports whether an error says that the disk or a quota is full.
-func IsNoSpace(err error) bool { return isNoSpace(err) }
+func IsNoSpace(err error) bool { return errors.Is(err, ErrNoSpace) || isNoSpace(err) }
 
 // ID is a number that tells a file from others on the same disk (the inode),
 // or 0 where the system does not give one cheaply.

@@ -12,13 +12,19 @@ import (
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog/fsys"
 )
 
+// ManifestName is the file beside a log that lists its closed segments.
+const ManifestName = "manifest.json"
+
 // maxDocument bounds what Load reads; a state with 100 000 open operations
 // takes about 20 MB.
 const maxDocument = 64 << 20
 
 func (s *Store) document(d auditlog.Document) string {
-	if d == auditlog.CheckpointDocument {
+	switch d {
+	case auditlog.CheckpointDocument:
 		return s.path + ".checkpoint"
+	case auditlog.ManifestDocument:
+		return s.beside(ManifestName)
 	}
 	return s.path + ".state"
 }
@@ -29,6 +35,9 @@ func (s *Store) temporary(kind string) string {
 }
 
 func (s *Store) staged(d auditlog.Document) string {
+	if d == auditlog.ManifestDocument {
+		return s.temporary("manifest")
+	}
 	return s.temporary(strings.TrimPrefix(s.document(d), s.path+"."))
 }
 

@@ -4,10 +4,14 @@
 // part ends), LOG.checkpoint (the newest signed checkpoint), LOG.runs (one
 // locked file for each process that writes), LOG.torn-<UTC> (bytes of an
 // interrupted write) and the reserve, disk space for the last words of a full
-// disk. All files have mode 0600, folders 0700.
+// disk. Closed segments are LOG.<number>.<UTC>, with a further .gz if they are
+// compressed; manifest.json lists them, and LOG.archive.lock is held by the
+// process that hashes and compresses them. All files have mode 0600, folders
+// 0700.
 package jsonl
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +33,9 @@ const ReserveBytes = 256 << 10
 type Options struct {
 	// FS replaces the operating system's files.
 	FS fsys.FS
+	// Exclusive holds the log for as long as the store is open: no other process
+	// can write to it. Keys can only evolve in such a log.
+	Exclusive bool
 	// AllowNetwork permits a log on a network file system, whose locks and
 	// flushes cannot be relied upon.
 	AllowNetwork bool
@@ -49,7 +56,7 @@ type Store struct {
 	life fsys.File   // our file in the run registry
 }
 
-var _ auditlog.Store = (*Store)(nil)
+var _ auditlog.ExclusiveStore = (*Store)(nil)
 
 // New returns a store for the log file at path. It touches no file.
 func New(path string, opts Options) (*Store, error) {
@@ -94,10 +101,57 @@ func (s *Store) Open(run string) error {
 		return err
 	}
 	held, err := lock.Stat()
+	if err == nil {
+		err = s.hold(lock)
+	}
 	if err != nil {
 		return errors.Join(err, lock.Close())
 	}
 	s.lock, s.held = lock, held
+	return nil
+}
+
+// Exclusive implements auditlog.ExclusiveStore.
+func (s *Store) Exclusive() bool { return s.opts.Exclusive }
+
+// exclusive is what the lock file says while one process holds the log.
+const exclusive = "exclusive\n"
+
+// hold takes the lock for life, if the store is exclusive. If not, it makes
+// sure that no other process holds it so, since waiting for that has no end.
+func (s *Store) hold(lock fsys.File) error {
+	err := lock.TryLock()
+	taken := errors.Is(err, fsys.ErrLocked)
+	if err != nil && !taken {
+		return err
+	}
+	if s.opts.Exclusive {
+		if taken {
+			return fmt.Errorf("%s is in use by another process; a log that is held exclusively has one writer", s.path)
+		}
+		// Those who have it open without the lock would wait for it for ever.
+		runs, err := s.Runs()
+		for _, run := range runs {
+			if alive, err := s.Alive(run); err != nil || alive {
+				return cmp.Or(err, fmt.Errorf("%s is in use by another process; a log that is held exclusively has one writer", s.path))
+			}
+		}
+		if err == nil {
+			_, err = lock.WriteAt([]byte(exclusive), 0)
+		}
+		return err
+	}
+	if !taken {
+		info, err := lock.Stat()
+		if err == nil && info.Size() > 0 {
+			err = lock.Truncate(0)
+		}
+		return errors.Join(err, lock.Unlock())
+	}
+	said := make([]byte, len(exclusive))
+	if n, _ := lock.ReadAt(said, 0); string(said[:n]) == exclusive {
+		return fmt.Errorf("%s is held exclusively by another process; let that process do it, or stop it", s.path)
+	}
 	return nil
 }
 
@@ -153,8 +207,10 @@ func (s *Store) lockFile() error {
 	if s.lock == nil {
 		return fs.ErrClosed
 	}
-	if err := s.lock.Lock(); err != nil {
-		return err
+	if !s.opts.Exclusive {
+		if err := s.lock.Lock(); err != nil {
+			return err
+		}
 	}
 	at, err := s.fs.Lstat(s.path + ".lock")
 	if err == nil && os.SameFile(at, s.held) {
@@ -163,13 +219,20 @@ func (s *Store) lockFile() error {
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%s.lock: %w", s.path, auditlog.ErrReplaced)
 	}
-	return errors.Join(err, s.lock.Unlock())
+	return errors.Join(err, s.unlockFile())
+}
+
+func (s *Store) unlockFile() error {
+	if s.opts.Exclusive {
+		return nil
+	}
+	return s.lock.Unlock()
 }
 
 // Unlock implements auditlog.Store.
 func (s *Store) Unlock() error {
 	defer s.mu.Unlock()
-	return s.lock.Unlock()
+	return s.unlockFile()
 }
 
 // Stat implements auditlog.Store. The first call that finds a log opens it.
@@ -301,9 +364,11 @@ func (s *Store) Replace(segment uint64, at time.Time, content []byte) (string, e
 	if err := s.write(s.temporary("log"), content); err != nil {
 		return "", err
 	}
-	old := fmt.Sprintf("%s.%06d.%s", s.path, segment, at.UTC().Format("20060102T150405Z"))
+	old := s.beside(s.ArchiveName(segment, at))
 	if _, err := s.fs.Lstat(old); err == nil {
-		return "", fmt.Errorf("%s exists already; move it elsewhere and try again", old)
+		if _, err := s.fs.Lstat(s.path); err == nil {
+			return "", fmt.Errorf("%s exists already; move it elsewhere and try again", old)
+		}
 	}
 	err := s.fs.Rename(s.path, old)
 	if errors.Is(err, fs.ErrNotExist) {

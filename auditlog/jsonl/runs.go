@@ -71,12 +71,21 @@ func (s *Store) Forget(run string) error {
 			return err
 		}
 	}
-	for _, kind := range []string{"state", "checkpoint", "log"} {
-		if err := s.fs.Remove(s.path + "." + kind + ".tmp-" + run); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, kind := range []string{"state", "checkpoint", "log", "manifest", "archive"} {
+		if err := s.removeTemporary(kind, run); err != nil {
 			return err
 		}
 	}
 	err := s.fs.Remove(filepath.Join(s.runs(), run))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// removeTemporary removes what a run was preparing.
+func (s *Store) removeTemporary(kind, run string) error {
+	err := s.fs.Remove(s.path + "." + kind + ".tmp-" + run)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -151,7 +151,7 @@ func vkeyOf(keys *auditlog.Keyring, kid, origin string) (string, error) {
 
 // firstRecord reads the record on line 1; nil if the file holds no log.
 func firstRecord(path string) (r *auditlog.Record, err error) {
-	f, err := os.Open(path)
+	f, err := openLines(path)
 	if err != nil {
 		return nil, err
 	}

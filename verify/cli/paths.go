@@ -1,16 +1,13 @@
 package cli
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,8 +15,9 @@ import (
 )
 
 const (
-	logName  = "audit.jsonl"
-	keysName = "keys.json"
+	logName      = "audit.jsonl"
+	databaseName = "audit.db"
+	keysName     = "keys.json"
 )
 
 // defaultDir is the folder that is used where no path is given.
@@ -48,15 +46,27 @@ func logPath(args []string) (string, error) {
 		path = dir
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() || len(args) == 0 {
-		return filepath.Join(path, logName), nil
+		return logInFolder(path), nil
 	}
 	return path, nil
+}
+
+// logInFolder is the log that a folder stands for: audit.db if it is there and
+// audit.jsonl is not, else audit.jsonl.
+func logInFolder(dir string) string {
+	_, lines := os.Lstat(filepath.Join(dir, logName))
+	_, database := os.Lstat(filepath.Join(dir, databaseName))
+	if lines != nil && database == nil {
+		return filepath.Join(dir, databaseName)
+	}
+	return filepath.Join(dir, logName)
 }
 
 // logFiles is one log: its files, oldest first.
 type logFiles struct {
 	name  string // how messages call it
 	files []string
+	whole bool // name is the log's path, and files all that were found of it
 }
 
 // active is the file that is written to, the last one.
@@ -75,7 +85,7 @@ func logsOf(paths []string) ([]logFiles, error) {
 			return nil, err
 		}
 		for _, l := range logs {
-			if l.name == filepath.Join(dir, logName) {
+			if l.name == logInFolder(dir) {
 				return []logFiles{l}, nil
 			}
 		}
@@ -92,11 +102,14 @@ func logsOf(paths []string) ([]logFiles, error) {
 			return logsIn(path)
 		}
 	}
+	if len(paths) == 1 && !isSegment(paths[0]) {
+		// The log's file alone would be the end of a history.
+		if l, err := wholeLog(paths[0]); err == nil && len(l.files) > 1 {
+			return []logFiles{l}, nil
+		}
+	}
 	return []logFiles{{name: paths[0], files: paths}}, nil
 }
-
-// closedName matches a closed segment: its log, number and time.
-var closedName = regexp.MustCompile(`^(.+\.jsonl)\.(\d{6,18})\.(\d{8}T\d{6}Z)$`)
 
 // logsIn lists the logs of a folder.
 func logsIn(dir string) ([]logFiles, error) {
@@ -107,43 +120,45 @@ func logsIn(dir string) ([]logFiles, error) {
 		}
 		return nil, usage("%w", err)
 	}
-	type closed struct {
-		number int
-		file   string
-	}
-	segments := map[string][]closed{}
-	var active []string
+	names := map[string]bool{}
 	for _, e := range entries {
 		name := e.Name()
-		if m := closedName.FindStringSubmatch(name); m != nil {
-			n, err := strconv.Atoi(m[2])
-			if err == nil {
-				segments[m[1]] = append(segments[m[1]], closed{n, name})
-			}
-		} else if strings.HasSuffix(name, ".jsonl") && !strings.HasSuffix(name, ".v2.jsonl") && e.Type().IsRegular() {
-			active = append(active, name)
-			segments[name] = segments[name][:len(segments[name]):len(segments[name])]
+		if log, _, _, _, ok := auditlog.SplitArchiveName(name); ok && isLogName(log) {
+			names[log] = true
+		} else if isLogName(name) && e.Type().IsRegular() {
+			names[name] = true
 		}
 	}
 	var logs []logFiles
-	for name, list := range segments {
-		slices.SortFunc(list, func(a, b closed) int {
-			return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.file, b.file))
-		})
-		l := logFiles{name: filepath.Join(dir, name)}
-		for _, c := range list {
-			l.files = append(l.files, filepath.Join(dir, c.file))
-		}
-		if slices.Contains(active, name) {
-			l.files = append(l.files, filepath.Join(dir, name))
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		l, err := wholeLog(filepath.Join(dir, name))
+		if err != nil {
+			return nil, usage("%w", err)
 		}
 		logs = append(logs, l)
 	}
 	if len(logs) == 0 {
-		return nil, usage("there is no log (*.jsonl) in the folder %s", dir)
+		return nil, usage("there is no log (*.jsonl, *.db) in the folder %s", dir)
 	}
-	slices.SortFunc(logs, func(a, b logFiles) int { return cmp.Compare(a.name, b.name) })
 	return logs, nil
+}
+
+// wholeLog is a log with its closed segments.
+func wholeLog(path string) (logFiles, error) {
+	l := logFiles{name: path, whole: true}
+	var err error
+	if l.files, err = segmentsOf(path); err != nil {
+		return l, err
+	}
+	if _, err := os.Stat(path); err == nil {
+		l.files = append(l.files, path)
+	}
+	return l, nil
+}
+
+// isLogName tells the logs of a folder from what lies beside them.
+func isLogName(name string) bool {
+	return strings.HasSuffix(name, ".jsonl") && !strings.HasSuffix(name, ".v2.jsonl") || filepath.Ext(name) == ".db"
 }
 
 // secretFromEnvironment is the operator's MAC secret, or nil. It is never
@@ -163,7 +178,7 @@ func keysBeside(log string) string { return filepath.Join(filepath.Dir(log), key
 // settling reads a log that may be written to at this moment: where it ends
 // within a line, it waits a little for the rest of the write.
 type settling struct {
-	*os.File
+	r     io.ReadCloser
 	last  byte
 	tries int
 }
@@ -176,7 +191,7 @@ const (
 
 func (s *settling) Read(p []byte) (int, error) {
 	for {
-		n, err := s.File.Read(p)
+		n, err := s.r.Read(p)
 		if n > 0 {
 			s.last = p[n-1]
 			return n, err
@@ -189,36 +204,16 @@ func (s *settling) Read(p []byte) (int, error) {
 	}
 }
 
+// Close implements io.Closer.
+func (s *settling) Close() error { return s.r.Close() }
+
 // source opens a log file for verification.
-func source(path string) auditlog.Source {
+func source(path string, limits segmentLimits) auditlog.Source {
 	return auditlog.Source{Name: path, Open: func() (io.ReadCloser, error) {
-		f, err := os.Open(path)
+		r, err := limits.open(path)
 		if err != nil {
 			return nil, err
 		}
-		info, err := f.Stat()
-		if err == nil && info.IsDir() {
-			err = fmt.Errorf("%s is a folder", path)
-		}
-		if err != nil {
-			return nil, errors.Join(err, f.Close())
-		}
-		return &settling{File: f}, nil
+		return &settling{r: r}, nil
 	}}
-}
-
-// isSQLite reports whether a file is a SQLite database.
-func isSQLite(path string) (bool, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	const magic = "SQLite format 3\x00"
-	head := make([]byte, len(magic))
-	n, err := io.ReadFull(f, head)
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return false, err
-	}
-	return string(head[:n]) == magic, nil
 }

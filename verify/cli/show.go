@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"time"
 
@@ -99,7 +98,7 @@ func eachRecord(log logFiles, filter func([]byte) bool, do func(*auditlog.Record
 }
 
 func eachRecordIn(path string, filter func([]byte) bool, do func(*auditlog.Record)) (err error) {
-	f, err := os.Open(path)
+	f, err := openLines(path)
 	if err != nil {
 		return err
 	}

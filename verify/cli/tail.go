@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -39,8 +38,9 @@ tool (or method), the duration, the id of its record, and why it failed or was
 refused. Facts about the log itself, such as a gap, are marked with "!".
 
 On a terminal it goes on with new calls as they are recorded, until Ctrl-C;
-elsewhere only with -f. The log may be replaced or not exist yet. Nothing is
-verified and no lock is taken: see ` + "`mcp-audit verify`" + `.`,
+elsewhere only with -f. The log may be rotated or replaced, or not exist yet;
+the last calls are also looked for in its closed segments. Nothing is verified
+and no lock is taken: see ` + "`mcp-audit verify`" + `.`,
 		Example: `  mcp-audit tail
   mcp-audit tail -n 100 /var/lib/mcp-audit/audit.jsonl
   mcp-audit tail -f --json | jq .outcome`,
@@ -75,7 +75,7 @@ func isTerminal(w io.Writer) bool {
 }
 
 func (t *tailer) run(cmd *cobra.Command) error {
-	f, err := os.Open(t.path)
+	f, err := openView(t.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && t.follow:
 		cmd.PrintErrf("mcp-audit: waiting for the log %s\n", t.path)
@@ -84,7 +84,7 @@ func (t *tailer) run(cmd *cobra.Command) error {
 	case err != nil:
 		return err
 	}
-	w := watcher{path: t.path, file: f, line: t.line}
+	w := newWatcher(t.path, f, t.line)
 	defer w.close()
 	if f != nil {
 		if w.offset, err = t.last(f); err != nil {
@@ -106,18 +106,35 @@ const (
 	lastWindow  = 64 << 20
 )
 
-// last prints the last calls and returns the offset behind the last line.
-func (t *tailer) last(f *os.File) (int64, error) {
-	info, err := f.Stat()
+// last prints the last calls, also those of closed segments, and returns the
+// offset behind the last line of the file.
+func (t *tailer) last(f logView) (int64, error) {
+	shown, end, err := t.lastOf(f)
 	if err != nil {
 		return 0, err
 	}
+	before, err := t.lastClosed(t.count - len(shown))
+	if err != nil {
+		return 0, err
+	}
+	for _, line := range append(before, shown...) {
+		t.line(line)
+	}
+	return end, nil
+}
+
+// lastOf finds the last calls in a file, and the offset behind its last line.
+func (t *tailer) lastOf(f logView) ([][]byte, int64, error) {
+	size, err := f.Size()
+	if err != nil {
+		return nil, 0, err
+	}
 	for window := int64(firstWindow); ; window *= 4 {
-		from := max(info.Size()-window, 0)
-		data := make([]byte, info.Size()-from)
+		from := max(size-window, 0)
+		data := make([]byte, size-from)
 		n, err := f.ReadAt(data, from)
 		if err != nil && err != io.EOF {
-			return 0, err
+			return nil, 0, err
 		}
 		data = data[:n]
 		end := bytes.LastIndexByte(data, '\n') + 1
@@ -136,10 +153,7 @@ func (t *tailer) last(f *os.File) (int64, error) {
 		if len(shown) < t.count && from > 0 && window < lastWindow {
 			continue
 		}
-		for _, line := range shown[max(len(shown)-t.count, 0):] {
-			t.line(line)
-		}
-		return from + int64(max(end, 0)), nil
+		return shown[max(len(shown)-t.count, 0):], from + int64(max(end, 0)), nil
 	}
 }
 
@@ -269,104 +283,4 @@ func (t *tailer) paint(color, text string) string {
 		return text
 	}
 	return "\x1b[" + color + "m" + text + "\x1b[0m"
-}
-
-// watcher follows a file that grows, is cut or replaced, or does not exist
-// yet. It takes no lock.
-type watcher struct {
-	path   string
-	file   *os.File // nil: not there
-	offset int64    // behind the last whole line
-	line   func([]byte)
-}
-
-const pollInterval = 150 * time.Millisecond
-
-// run goes on until ctx ends or stop says so.
-func (w *watcher) run(ctx context.Context, stop func() bool) error {
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-	for !stop() {
-		if err := w.poll(); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
-	return nil
-}
-
-// poll hands on what is new.
-func (w *watcher) poll() error {
-	if w.file != nil {
-		if err := w.read(); err != nil {
-			return err
-		}
-	}
-	now, err := os.Stat(w.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if w.file != nil {
-		held, err := w.file.Stat()
-		if err != nil {
-			return err
-		}
-		if os.SameFile(held, now) {
-			return nil
-		}
-		// What the old file got since it was read belongs to it.
-		if err := w.read(); err != nil {
-			return err
-		}
-		w.close()
-	}
-	f, err := os.Open(w.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	w.file, w.offset = f, 0
-	return w.read()
-}
-
-// read hands on the whole lines behind the offset.
-func (w *watcher) read() error {
-	info, err := w.file.Stat()
-	if err != nil {
-		return err
-	}
-	if info.Size() < w.offset {
-		w.offset = 0
-	}
-	r := auditlog.NewReader(io.NewSectionReader(w.file, w.offset, info.Size()-w.offset), 0)
-	for {
-		line, err := r.Next()
-		switch {
-		case err == io.EOF:
-			w.offset += r.Consumed()
-			return nil
-		case errors.Is(err, auditlog.ErrLineTooLong):
-			continue
-		case err != nil:
-			return err
-		}
-		w.line(line)
-	}
-}
-
-func (w *watcher) close() {
-	if w.file != nil {
-		// It was only read from.
-		_ = w.file.Close()
-		w.file = nil
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog/jsonl"
 )
 
 // verifyFlags are the options of verify.
@@ -24,6 +26,8 @@ type verifyFlags struct {
 	origin   string
 	keyID    string
 	anchors  []string
+	manifest string
+	segment  segmentSize
 	maxLine  byteSize
 	erasures int
 	opts     auditlog.VerifyOptions
@@ -31,7 +35,7 @@ type verifyFlags struct {
 }
 
 func verifyCommand() *cobra.Command {
-	f := verifyFlags{maxLine: auditlog.MaxLine, erasures: -1}
+	f := verifyFlags{maxLine: auditlog.MaxLine, segment: defaultMaxSegment, erasures: -1}
 	cmd := &cobra.Command{
 		Use:   "verify [PATH… | FOLDER]",
 		Short: "Check that a log is what was written, and say what nothing protects",
@@ -40,8 +44,13 @@ it: each record's hash, its place, the chain, the MAC, the signed checkpoints,
 and that each operation has its outcome. It names each fault with its file, line
 and record, and goes on behind it.
 
-Several PATHs are the files of one log, oldest first. A FOLDER is searched for
-logs and their closed segments. The log may be in use.
+A PATH is a log, with its closed segments, compressed or not. Several PATHs are
+the files of one log, oldest first. A FOLDER is searched for logs. The log may
+be in use, and be rotated meanwhile.
+
+Segments. The manifest beside a log says which closed segments there must be,
+and so does one that was kept somewhere else (--manifest). Where retention
+deleted the beginning, the rest is checked and called a partial history.
 
 Keys. MACs are checked with the key file of --keys, else with the secret in the
 environment variable MCP_AUDIT_SIGNING_SECRET (or AUDIT_SECRET), else with
@@ -64,13 +73,16 @@ differs from an anchor. With several, the first of 2, 1, 4, 3.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.format, "format", "auto", "format of the log: auto or jsonl")
+	flags.StringVar(&f.format, "format", "auto", "format of the log: auto, jsonl or sqlite")
 	flags.StringVar(&f.keys, "keys", "", "key `file` (a JWK set) with the MAC keys")
 	flags.StringVar(&f.pub, "pub", "", "public key (`vkey`, as pubkey prints it) that checkpoints must be signed with")
 	flags.StringVar(&f.origin, "origin", "", "expected origin of the log, `name` or name/iN")
 	flags.StringVar(&f.keyID, "key-id", "", "the only key `id` that the secret is used for")
-	flags.StringArrayVar(&f.anchors, "anchor", nil, "`file` with a checkpoint that was kept elsewhere; may be repeated")
+	flags.StringArrayVar(&f.anchors, "anchor", nil, "`file` with a checkpoint that was kept elsewhere, or a folder of them; may be repeated")
 	flags.StringArrayVar(&f.anchors, "checkpoint", nil, "the same as --anchor")
+	flags.StringVar(&f.manifest, "manifest", "", "`file` with a manifest that was kept elsewhere, in place of the one beside the log")
+	flags.Var(&f.segment, "max-segment", "most that a compressed segment may give if no manifest says how long it is, in `bytes` or as 4GiB")
+	flags.StringArrayVar(&f.opts.Witnesses, "witness", nil, "public key (`vkey`) of a witness whose cosignatures count; may be repeated")
 	flags.BoolVar(&f.opts.Closed, "closed", false, "the last file must be a closed segment")
 	flags.DurationVar(&f.opts.MaxSilence, "max-silence", 0, "greatest `age` of the newest record, for example 30m (0: any)")
 	flags.IntVar(&f.opts.MaxUncheckpointed, "max-uncheckpointed", 0, "greatest `number` of records without a checkpoint behind them (0: any)")
@@ -84,8 +96,8 @@ differs from an anchor. With several, the first of 2, 1, 4, 3.`,
 
 func (f *verifyFlags) run(cmd *cobra.Command, args []string) error {
 	switch {
-	case f.format != "auto" && f.format != "jsonl":
-		return usage("--format %q is not known; use auto or jsonl", f.format)
+	case f.format != "auto" && f.format != "jsonl" && f.format != "sqlite":
+		return usage("--format %q is not known; use auto, jsonl or sqlite", f.format)
 	case f.maxLine < 256:
 		return usage("--max-line %s is too small for any record; give 256 bytes or more", &f.maxLine)
 	case f.opts.MaxSilence < 0 || f.opts.MaxUncheckpointed < 0 || f.opts.Jobs < 0 || f.erasures < -1:
@@ -103,7 +115,11 @@ func (f *verifyFlags) run(cmd *cobra.Command, args []string) error {
 	default:
 		f.opts.MaxErasures = f.erasures
 	}
-	for _, path := range f.anchors {
+	anchors, err := anchorFiles(f.anchors)
+	if err != nil {
+		return err
+	}
+	for _, path := range anchors {
 		text, err := readNote(path)
 		if err != nil {
 			return usage("reading the anchor: %w", err)
@@ -142,13 +158,25 @@ func (f *verifyFlags) verify(cmd *cobra.Command, log logFiles) (int, error) {
 	if err := f.loadKeys(cmd, log, &opts); err != nil {
 		return 0, err
 	}
-	var sources []auditlog.Source
-	for _, path := range log.files {
-		if sqlite, err := isSQLite(path); err != nil {
-			return 0, err
-		} else if sqlite {
-			return 0, fmt.Errorf("%s is a SQLite database, which this version does not read; verify its JSONL export", path)
+	snap, err := log.snapshot()
+	if err != nil {
+		return 0, err
+	}
+	defer snap.close()
+	log = snap.logFiles
+	opts.Manifest = snap.manifest
+	if f.manifest != "" {
+		if opts.Manifest, err = os.ReadFile(f.manifest); err != nil {
+			return 0, fmt.Errorf("reading the manifest: %w", err)
 		}
+		opts.ManifestKept = true
+	}
+	databases, err := f.databases(log.files)
+	if err != nil {
+		return 0, err
+	}
+	for _, path := range log.files {
+		path = strings.TrimSuffix(path, jsonl.CompressedSuffix)
 		// Checkpoints beside the log are read before the log, which then has
 		// all the records they cover even while it is written to.
 		if text, err := readNote(path + ".checkpoint"); err == nil {
@@ -156,8 +184,12 @@ func (f *verifyFlags) verify(cmd *cobra.Command, log logFiles) (int, error) {
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			cmd.PrintErrf("mcp-audit: the checkpoint beside the log is not checked: %v\n", err)
 		}
-		sources = append(sources, source(path))
 	}
+	sources, err := snap.sources(newSegmentLimits(int64(f.segment), opts.Manifest), databases)
+	if err != nil {
+		return 0, err
+	}
+	opts.Beside = append(opts.Beside, receipts(cmd, log.active())...)
 	report, err := auditlog.Verify(cmd.Context(), sources, opts)
 	if report == nil {
 		return 0, err
@@ -170,6 +202,14 @@ func (f *verifyFlags) verify(cmd *cobra.Command, log logFiles) (int, error) {
 		printReport(cmd.OutOrStdout(), cmd.ErrOrStderr(), log, report, &opts)
 	}
 	return report.Exit, err
+}
+
+// databases says which files are databases, before any of them is opened.
+func (f *verifyFlags) databases(files []string) ([]bool, error) {
+	if f.format == "auto" {
+		return databasesOf(files)
+	}
+	return slices.Repeat([]bool{f.format == "sqlite"}, len(files)), nil
 }
 
 // loadKeys finds the MAC keys: --keys, else the environment's secret, else the
@@ -252,6 +292,37 @@ func (s *byteSize) String() string {
 
 // Type implements pflag.Value.
 func (s *byteSize) Type() string { return "size" }
+
+// segmentSize is a byteSize that may be larger than memory.
+type segmentSize int64
+
+// Set implements pflag.Value.
+func (s *segmentSize) Set(text string) error {
+	for _, unit := range byteUnits {
+		if digits, ok := strings.CutSuffix(text, unit.suffix); ok {
+			n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
+			if err != nil || n <= 0 || n > (1<<62)/int64(unit.factor) {
+				break
+			}
+			*s = segmentSize(n * int64(unit.factor))
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not a size such as 4GiB", text)
+}
+
+// String implements pflag.Value.
+func (s *segmentSize) String() string {
+	for _, unit := range byteUnits {
+		if n := int64(*s); n >= int64(unit.factor) && n%int64(unit.factor) == 0 {
+			return strconv.FormatInt(n/int64(unit.factor), 10) + unit.suffix
+		}
+	}
+	return "0"
+}
+
+// Type implements pflag.Value.
+func (s *segmentSize) Type() string { return "size" }
 
 // timeOf renders a time for people.
 func timeOf(t time.Time) string { return t.Format("2006-01-02 15:04:05") }

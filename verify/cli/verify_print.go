@@ -52,7 +52,7 @@ func printReport(w, errs io.Writer, log logFiles, r *auditlog.Report, opts *audi
 		if !a.Until.IsZero() {
 			until = ", up to " + a.Until.Format(time.RFC3339)
 		}
-		line("anchored", "%d %s%s, by %s", a.Size, of, until, a.Name)
+		line("anchored", "%d %s%s, by %s%s", a.Size, of, until, a.Name, witnessedText(a.Witnesses))
 	}
 	fmt.Fprintf(w, "%s\n", r.NotCoveredSentence())
 	printFindings(w, log, r)
@@ -118,6 +118,8 @@ func printFindings(w io.Writer, log logFiles, r *auditlog.Report) {
 				}
 			}
 			where += ": "
+		} else if f.File != "" && len(log.files) > 1 {
+			where = f.File + ": "
 		} else if f.Count > 1 {
 			where = fmt.Sprintf("%d times: ", f.Count)
 		}

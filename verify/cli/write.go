@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
-	"github.com/caddy-mcp-audit/mcp-audit/auditlog/jsonl"
 )
 
 // writerConfig is what the commands that append to a log open it with.
@@ -26,7 +25,7 @@ func writerConfig(path, keysFile, actor string) (auditlog.Config, error) {
 	if cfg.Keys, err = auditlog.LoadKeyring(keysFile); err != nil {
 		return cfg, fmt.Errorf("reading the keys of %s: %w; give the key file with --keys", path, err)
 	}
-	cfg.Store, err = jsonl.New(path, jsonl.Options{})
+	cfg.Store, err = storeOf(path)
 	return cfg, err
 }
 

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
-	"github.com/caddy-mcp-audit/mcp-audit/auditlog/jsonl"
 )
 
 // openLog opens a log with the keys beside it, as a shim does.
@@ -24,7 +23,7 @@ func openLog(t *testing.T, path string) *auditlog.Log {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := jsonl.New(path, jsonl.Options{})
+	store, err := storeOf(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +164,14 @@ func TestRecoveredLogVerifiesWithItsBreak(t *testing.T) {
 	call(t, log, "read_file", auditlog.Success, "")
 	closeLog(t, log)
 
-	r := verified(t, path)
+	// A copy of the file alone is the new chain.
+	data, err = os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone := filepath.Join(t.TempDir(), logName)
+	write(t, alone, data)
+	r := verified(t, alone, "--keys", filepath.Join(dir, keysName))
 	if r.Exit != 0 || len(r.Findings) != 1 || r.Findings[0].Kind != "chain_break" || !strings.Contains(r.Findings[0].Detail, "a test cut it") {
 		t.Errorf("the new chain: %+v", r)
 	}

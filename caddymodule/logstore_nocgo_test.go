@@ -1,0 +1,16 @@
+//go:build !cgo
+
+package caddymodule_test
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestADatabaseNeedsCgo(t *testing.T) {
+	r := &rig{t: t, dir: t.TempDir(), port: freePort(t), up: newUpstream(t, ok)}
+	config := strings.Replace(r.caddyfile("", ""), "output jsonl", "output sqlite", 1)
+	if err := r.load(config); err == nil || !strings.Contains(err.Error(), "CGO_ENABLED=1") || !strings.Contains(err.Error(), "Caddyfile:") {
+		t.Errorf("%v", err)
+	}
+}
