@@ -40,6 +40,9 @@ it: each record's hash, its place, the chain, the MAC, the signed checkpoints,
 and that each operation has its outcome. It names each fault with its file, line
 and record, and goes on behind it.
 
+Of a database it also checks the schema, the indexes and all that is computed
+from the records.
+
 Several PATHs are the files of one log, oldest first. A FOLDER is searched for
 logs and their closed segments. The log may be in use.
 
