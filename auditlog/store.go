@@ -7,7 +7,7 @@ import (
 
 // Store keeps a log's bytes and what belongs to it. One Log uses it; other
 // processes may use the same log through their own Store. auditlog/jsonl has
-// the implementation for files.
+// the implementation for files, auditlog/sqlite the one for a database.
 //
 // Lock and Unlock bracket one commit across processes and goroutines; the
 // methods of the second group are called only in between. Sync, Stage and

@@ -31,7 +31,8 @@ func (c *connector) Connect(context.Context) (driver.Conn, error) { return c.dri
 func (c *connector) Driver() driver.Driver                        { return c.driver }
 
 // connect prepares a database of one connection; nothing is opened yet. mode
-// is that of SQLite's file URIs: rw or ro. The file must exist.
+// is that of SQLite's file URIs: rw or ro. The path is absolute and the file
+// exists.
 func connect(path, mode string, pragmas ...string) *sql.DB {
 	slashed := filepath.ToSlash(path)
 	if !strings.HasPrefix(slashed, "/") {

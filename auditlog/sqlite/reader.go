@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 )
@@ -41,7 +42,11 @@ func OpenReader(path string) (*Reader, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: %w", path, auditlog.ErrNotRegular)
 	}
-	r := &Reader{path: path, db: connect(path, "ro"), open: map[*lineReader]bool{}}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{path: path, db: connect(abs, "ro"), open: map[*lineReader]bool{}}
 	if err := r.Refresh(); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}

@@ -21,7 +21,7 @@ import (
 
 // ErrNoCgo is returned by New and OpenReader in a program that was built
 // without cgo.
-var ErrNoCgo = errors.New("this program was built without SQLite, which needs cgo; build it with CGO_ENABLED=1 and a C compiler, or use a jsonl log")
+var ErrNoCgo = errors.New("this program was built without SQLite, which needs cgo; build it with CGO_ENABLED=1 and a C compiler, or use a JSONL log")
 
 // Options of a store. The zero value is right for production.
 type Options struct {

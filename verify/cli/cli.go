@@ -104,8 +104,9 @@ func New() *cobra.Command {
 		Long: `mcp-audit reads, follows and verifies the signed logs that mcp-audit-shim and
 Caddy's mcp_audit handler write.
 
-Without a path, commands use the log audit.jsonl in the folder that the
-environment variable MCP_AUDIT_DIR names, else in ~/.mcp-audit.`,
+A log is a JSONL file or a SQLite database; its content says which. Without a
+path, commands use audit.jsonl (or audit.db) in the folder that the environment
+variable MCP_AUDIT_DIR names, else in ~/.mcp-audit.`,
 		Example: `  mcp-audit tail
   mcp-audit verify
   mcp-audit show 12`,

@@ -48,6 +48,10 @@ func TestEveryCommandTakesADatabase(t *testing.T) {
 	if r := verified(t, "--format", "jsonl", path); r.Exit != auditlog.ExitTampered {
 		t.Errorf("read as lines: %+v", r)
 	}
+	t.Chdir(dir)
+	if r := verified(t, databaseName); r.Exit != 0 || r.Records == 0 {
+		t.Errorf("a relative path: %+v", r)
+	}
 	stdout, _, code := command(t, "tail")
 	if code != 0 || strings.Count(stdout, "\n") != 2 || !strings.Contains(stdout, "✓ files/read_file") {
 		t.Errorf("tail: %d %s", code, stdout)

@@ -70,10 +70,10 @@ func storeOf(path string) (auditlog.Store, error) {
 
 func openDatabase(path string) (*sqlite.Reader, error) {
 	r, err := sqlite.OpenReader(path)
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
+	if errors.Is(err, sqlite.ErrNoCgo) {
+		err = fmt.Errorf("%s is a SQLite database, but %w", path, err)
 	}
-	return r, nil
+	return r, err
 }
 
 // openLines opens a log for reading its lines, byte for byte as a JSONL log has

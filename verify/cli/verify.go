@@ -52,6 +52,9 @@ Segments. The manifest beside a log says which closed segments there must be,
 and so does one that was kept somewhere else (--manifest). Where retention
 deleted the beginning, the rest is checked and called a partial history.
 
+Of a database it also checks the schema, the indexes and all that is computed
+from the records.
+
 Keys. MACs are checked with the key file of --keys, else with the secret in the
 environment variable MCP_AUDIT_SIGNING_SECRET (or AUDIT_SECRET), else with
 keys.json beside the log. With --pub alone, MACs are not checked: the chain and
