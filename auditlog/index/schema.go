@@ -75,3 +75,18 @@ func prepare(ctx context.Context, db *sql.DB) error {
 	}
 	return tx.Commit()
 }
+
+// Is reports whether a file is an index, of any version.
+func Is(ctx context.Context, path string) (is bool, err error) {
+	db, err := openSQLite(path, "mode=ro&_query_only=1&_busy_timeout=10000")
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	var id int
+	err = db.QueryRowContext(ctx, `SELECT application_id FROM pragma_application_id`).Scan(&id)
+	if isDamaged(err) {
+		return false, nil
+	}
+	return id == applicationID, err
+}
