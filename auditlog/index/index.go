@@ -44,9 +44,6 @@ func Open(ctx context.Context, path, like string) (*Index, error) {
 }
 
 func open(ctx context.Context, path, like string) (*Index, error) {
-	if err := create(path, like); err != nil {
-		return nil, err
-	}
 	x := &Index{path: path, like: like}
 	var err error
 	const options = "mode=rw&_journal_mode=WAL&_synchronous=NORMAL&_busy_timeout=60000"
@@ -54,6 +51,10 @@ func open(ctx context.Context, path, like string) (*Index, error) {
 		return nil, fmt.Errorf("opening the index %s: %w", path, err)
 	}
 	x.w.SetMaxOpenConns(1)
+	// Nothing is opened before it is used, so that the file is made here.
+	if err := create(path, like); err != nil {
+		return nil, errors.Join(err, x.w.Close())
+	}
 	if err = prepare(ctx, x.w); err == nil {
 		x.r, err = openSQLite(path, options+"&_query_only=1")
 	}
