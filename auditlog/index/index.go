@@ -124,6 +124,11 @@ func (x *Index) renew(ctx context.Context) error {
 	return nil
 }
 
+// uncancelled is a context for statements. With one that can be cancelled, the
+// driver starts a goroutine for each row, which takes longer than the row;
+// so it is asked between rows and batches.
+func uncancelled(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
+
 // Path is where the index lies.
 func (x *Index) Path() string { return x.path }
 

@@ -55,6 +55,8 @@ WHERE r.op=? AND r.kind='intent' AND r.seq=? ORDER BY s.ord,r.pos LIMIT 1`
 func (x *Index) Each(ctx context.Context, f Filter, do func(*Entry) error) (err error) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
+	q := query{x: x, ctx: ctx, filter: f, do: do}
+	ctx = uncancelled(ctx)
 	tx, err := x.r.BeginTx(ctx, nil)
 	if err != nil {
 		return x.failed(err)
@@ -63,12 +65,10 @@ func (x *Index) Each(ctx context.Context, f Filter, do func(*Entry) error) (err 
 		// It was only read from.
 		_ = tx.Rollback()
 	}()
-	intents, err := tx.PrepareContext(ctx, selectIntent)
-	if err != nil {
+	if q.intents, err = tx.PrepareContext(ctx, selectIntent); err != nil {
 		return x.failed(err)
 	}
-	defer func() { err = errors.Join(err, intents.Close()) }()
-	q := query{x: x, filter: f, do: do, intents: intents}
+	defer func() { err = errors.Join(err, q.intents.Close()) }()
 	order := ""
 	if f.Newest {
 		order = " DESC"
@@ -123,6 +123,7 @@ var errLimit = errors.New("limit")
 
 type query struct {
 	x       *Index
+	ctx     context.Context // asked between two entries
 	filter  Filter
 	do      func(*Entry) error
 	intents *sql.Stmt
@@ -156,6 +157,9 @@ func (q *query) segment(ctx context.Context, tx *sql.Tx, s origin, statement str
 			if e.Intent, err = q.intent(ctx, append([]byte(nil), op...), intentSeq.Int64); err != nil {
 				return q.x.failed(err)
 			}
+		}
+		if err := q.ctx.Err(); err != nil {
+			return err
 		}
 		if err := q.do(&e); err != nil {
 			return err

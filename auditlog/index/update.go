@@ -56,7 +56,8 @@ type part struct {
 	s    segment
 }
 
-func (x *Index) update(ctx context.Context, files []string) (report *Report, err error) {
+func (x *Index) update(cancel context.Context, files []string) (report *Report, err error) {
+	ctx := uncancelled(cancel)
 	report = new(Report)
 	var parts []part
 	defer func() {
@@ -80,6 +81,9 @@ func (x *Index) update(ctx context.Context, files []string) (report *Report, err
 	}
 	for i := range parts {
 		for more := parts[i].id != 0; more; {
+			if err := cancel.Err(); err != nil {
+				return nil, err
+			}
 			if more, err = x.step(ctx, &parts[i], report); err != nil {
 				return nil, fmt.Errorf("updating the index %s: %w", x.path, err)
 			}

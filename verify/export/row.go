@@ -28,6 +28,42 @@ type Row struct {
 	Intent *auditlog.Record
 	// NoPayloads leaves out params, result, error.data and client_info.
 	NoPayloads bool
+
+	found []found // the members, taken apart at the first use
+}
+
+// found is a member of one of the row's records.
+type found struct {
+	name  string
+	value []byte
+}
+
+// lookup is a member's JSON text, or nil. The closing record's members come
+// first.
+func (r *Row) lookup(name string) []byte {
+	if r.found == nil {
+		r.found = make([]found, 0, 64)
+		r.take(&r.Close)
+		if r.Intent != nil {
+			r.take(r.Intent)
+		}
+	}
+	for i := range r.found {
+		if r.found[i].name == name {
+			return r.found[i].value
+		}
+	}
+	return nil
+}
+
+func (r *Row) take(record *auditlog.Record) {
+	record.Members(func(name string, value []byte) bool {
+		if bytes.HasPrefix(value, []byte(`{"$c":`)) {
+			value = record.Member(name) // as disclosed, if it is
+		}
+		r.found = append(r.found, found{name, value})
+		return true
+	})
 }
 
 // KindOf is the kind of a row that a record of a kind closes.
@@ -59,10 +95,7 @@ func (r *Row) member(name string) []byte {
 			return nil
 		}
 	}
-	value := r.Close.Member(name)
-	if value == nil && r.Intent != nil {
-		value = r.Intent.Member(name)
-	}
+	value := r.lookup(name)
 	if name == "error" && r.NoPayloads && len(value) > 0 && value[0] == '{' {
 		value = members(value, true, "code", "message")
 	}
