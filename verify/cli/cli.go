@@ -1,6 +1,7 @@
 // Package cli has the commands of the mcp-audit program: verify, tail, show,
-// keygen, pubkey, checkpoint, recover, prove, verify-proof and witness. `caddy mcp-audit` offers the same
-// ones. The package does not depend on Caddy.
+// export, index, keygen, pubkey, checkpoint, rotate-key, recover, prove,
+// verify-proof and witness. `caddy mcp-audit` offers the same ones. The package
+// does not depend on Caddy.
 package cli
 
 import (
@@ -56,7 +57,7 @@ func ExitCode(err error) int {
 // an ExitError; see Hosted for a parent that does not know it.
 func Commands() []*cobra.Command {
 	commands := []*cobra.Command{
-		verifyCommand(), tailCommand(), showCommand(),
+		verifyCommand(), tailCommand(), showCommand(), exportCommand(), indexCommand(),
 		keygenCommand(), pubkeyCommand(), checkpointCommand(), rotateKeyCommand(), recoverCommand(),
 		proveCommand(), verifyProofCommand(), witnessCommand(),
 	}

@@ -1,0 +1,347 @@
+package index
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+)
+
+// Report says what an update did.
+type Report struct {
+	Added   int64    // records indexed by this update
+	Records int64    // records in the index
+	Faults  int64    // lines of the log that are no records
+	Notes   []string // sentences about what was made anew, and about faults
+}
+
+// batch is how many lines one transaction indexes. Between two, other
+// processes get their turn.
+const batch = 10_000
+
+// Update indexes what the files of a log, oldest first, have gained. Records
+// of files that are gone or were rewritten are forgotten, and indexed anew from
+// what is there now. It reads up to the last whole line of each file, takes no
+// lock of the log, and needs memory for one line. An index found to be damaged
+// is made anew, once.
+func (x *Index) Update(ctx context.Context, files []string) (*Report, error) {
+	x.mu.RLock()
+	report, err := x.update(ctx, files)
+	x.mu.RUnlock()
+	if err == nil || !isDamaged(err) {
+		return report, err
+	}
+	why := err
+	if err := x.renew(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("the index %s is damaged (%w) and cannot be made anew; delete it", x.path, why), err)
+	}
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if report, err = x.update(ctx, files); err != nil {
+		return nil, err
+	}
+	report.Notes = append([]string{fmt.Sprintf("the index %s was damaged (%v) and is made anew", x.path, why)}, report.Notes...)
+	return report, nil
+}
+
+// part is a file of the log that is being indexed.
+type part struct {
+	path string
+	head string
+	id   int64 // of its row
+	s    segment
+}
+
+func (x *Index) update(cancel context.Context, files []string) (report *Report, err error) {
+	ctx := uncancelled(cancel)
+	report = new(Report)
+	var parts []part
+	defer func() {
+		for _, p := range parts {
+			err = errors.Join(err, p.s.Close())
+		}
+	}()
+	for _, path := range files {
+		s, err := openSegment(path)
+		if err != nil {
+			return nil, err
+		}
+		p := part{path: path, s: s}
+		parts = append(parts, p)
+		if parts[len(parts)-1].head, err = headOf(s); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", path, err)
+		}
+	}
+	if err := x.match(ctx, parts, report); err != nil {
+		return nil, fmt.Errorf("updating the index %s: %w", x.path, err)
+	}
+	for i := range parts {
+		for more := parts[i].id != 0; more; {
+			if err := cancel.Err(); err != nil {
+				return nil, err
+			}
+			if more, err = x.step(ctx, &parts[i], report); err != nil {
+				return nil, fmt.Errorf("updating the index %s: %w", x.path, err)
+			}
+		}
+	}
+	return report, x.total(ctx, report)
+}
+
+// row is what the index knows of a file.
+type row struct {
+	id, ord          int64
+	path             string
+	file             int64
+	head             string
+	lastPos, lastLen sql.NullInt64
+	lastChain        []byte
+	used             bool
+}
+
+// match finds the rows of the files, makes new ones, and forgets the rest.
+func (x *Index) match(ctx context.Context, parts []part, report *Report) (err error) {
+	tx, err := x.w.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, tx.Rollback())
+		}
+	}()
+	known, err := rowsOf(ctx, tx)
+	if err != nil {
+		return err
+	}
+	for i := range parts {
+		p := &parts[i]
+		if p.head == "" {
+			continue
+		}
+		for j := range known {
+			r := &known[j]
+			if r.used || r.head != p.head || r.file != int64(p.s.fileID()) {
+				continue
+			}
+			same, err := r.fits(p.s)
+			if err != nil {
+				return err
+			}
+			if same {
+				r.used, p.id = true, r.id
+				_, err = tx.ExecContext(ctx, `UPDATE segments SET ord=?,path=? WHERE id=? AND (ord<>? OR path<>?)`, i, p.path, p.id, i, p.path)
+				if err != nil {
+					return err
+				}
+				break
+			}
+			report.Notes = append(report.Notes, fmt.Sprintf("%s was cut or rewritten since it was indexed; it is indexed anew", p.path))
+		}
+	}
+	for _, r := range known {
+		if r.used {
+			continue
+		}
+		if err := forget(ctx, tx, &r, parts, report); err != nil {
+			return err
+		}
+	}
+	for i := range parts {
+		p := &parts[i]
+		if p.head == "" || p.id != 0 {
+			continue
+		}
+		result, err := tx.ExecContext(ctx, `INSERT INTO segments(ord,path,file,head) VALUES(?,?,?,?)`, i, p.path, int64(p.s.fileID()), []byte(p.head))
+		if err != nil {
+			return err
+		}
+		if p.id, err = result.LastInsertId(); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
+}
+
+func rowsOf(ctx context.Context, tx *sql.Tx) (known []row, err error) {
+	rows, err := tx.QueryContext(ctx, `SELECT id,ord,path,file,head,last_pos,last_len,last_chain FROM segments ORDER BY ord`)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var r row
+		if err := rows.Scan(&r.id, &r.ord, &r.path, &r.file, &r.head, &r.lastPos, &r.lastLen, &r.lastChain); err != nil {
+			return nil, err
+		}
+		known = append(known, r)
+	}
+	return known, rows.Err()
+}
+
+// fits reports whether the newest record that was indexed is still where it
+// was.
+func (r *row) fits(s segment) (bool, error) {
+	if !r.lastPos.Valid {
+		return true, nil
+	}
+	line, err := s.line(nil, r.lastPos.Int64, int(r.lastLen.Int64))
+	if errors.Is(err, errShort) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	l, fault := auditlog.SplitLine(line)
+	return (fault == auditlog.LineOK || fault == auditlog.LineExtraMember) && bytes.Equal(l.Seal.Chain[:], r.lastChain), nil
+}
+
+// forget drops the records of a file that is not there any more.
+func forget(ctx context.Context, tx *sql.Tx, r *row, parts []part, report *Report) error {
+	if _, err := tx.ExecContext(ctx, `DELETE FROM records WHERE segment=?`, r.id); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, `DELETE FROM segments WHERE id=?`, r.id); err != nil {
+		return err
+	}
+	for _, p := range parts {
+		if p.path == r.path && (p.head != r.head || int64(p.s.fileID()) != r.file) {
+			report.Notes = append(report.Notes, fmt.Sprintf("%s is another file than the one that was indexed; it is indexed anew", p.path))
+			return nil
+		}
+	}
+	return nil
+}
+
+const insertRecord = `INSERT INTO records(segment,pos,len,line,seq,leaf,kind,at,op,intent_seq,direction,method,tool,name,client,server,principal,outcome,decision,rule,duration,status)
+VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+
+// place is how far a file is indexed.
+type place struct {
+	next, lines       int64
+	records           int64
+	faults, faultLine int64
+	origin            string
+	lastPos, lastLen  any
+	lastChain         any
+}
+
+// step indexes one batch of a file in one transaction, and reports whether
+// there may be more. It goes on from where the index is, which another process
+// may have moved.
+func (x *Index) step(ctx context.Context, p *part, report *Report) (more bool, err error) {
+	tx, err := x.w.BeginTx(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, tx.Rollback())
+		}
+	}()
+	var at place
+	err = tx.QueryRowContext(ctx, `SELECT next,lines,records,faults,fault_line,origin,last_pos,last_len,last_chain FROM segments WHERE id=?`, p.id).
+		Scan(&at.next, &at.lines, &at.records, &at.faults, &at.faultLine, &at.origin, &at.lastPos, &at.lastLen, &at.lastChain)
+	if errors.Is(err, sql.ErrNoRows) {
+		// Another process saw other files, and has to do with them.
+		return false, tx.Rollback()
+	}
+	if err != nil {
+		return false, err
+	}
+	before := at
+	if more, err = x.fill(ctx, tx, p, &at); err != nil {
+		return false, err
+	}
+	if at.lines == before.lines {
+		return false, tx.Rollback()
+	}
+	_, err = tx.ExecContext(ctx, `UPDATE segments SET next=?,lines=?,records=?,faults=?,fault_line=?,origin=?,last_pos=?,last_len=?,last_chain=? WHERE id=?`,
+		at.next, at.lines, at.records, at.faults, at.faultLine, at.origin, at.lastPos, at.lastLen, at.lastChain, p.id)
+	if err != nil {
+		return false, err
+	}
+	if err := tx.Commit(); err != nil {
+		return false, err
+	}
+	report.Added += at.records - before.records
+	return more, nil
+}
+
+// fill indexes lines from a place on.
+func (x *Index) fill(ctx context.Context, tx *sql.Tx, p *part, at *place) (more bool, err error) {
+	lines, err := p.s.scan(at.next)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, lines.Close()) }()
+	insert, err := tx.PrepareContext(ctx, insertRecord)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, insert.Close()) }()
+	for n := 0; n < batch; n++ {
+		pos, line, err := lines.next()
+		if err == io.EOF {
+			return false, nil
+		}
+		if err != nil && !errors.Is(err, auditlog.ErrLineTooLong) {
+			return false, fmt.Errorf("reading %s behind line %d: %w", p.path, at.lines, err)
+		}
+		at.lines++
+		at.next = lines.cursor()
+		r, fault := auditlog.ParseRecord(line)
+		if err != nil || fault != auditlog.LineOK && fault != auditlog.LineExtraMember {
+			if at.faults++; at.faultLine == 0 {
+				at.faultLine = at.lines
+			}
+			continue
+		}
+		if err := add(ctx, insert, p.id, pos, at, &r); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// add indexes one record.
+func add(ctx context.Context, insert *sql.Stmt, segment, pos int64, at *place, r *auditlog.Record) error {
+	c := columnsOf(r)
+	if at.records++; at.origin == "" {
+		at.origin = c.origin
+	}
+	seal := &r.Line.Seal
+	at.lastPos, at.lastLen, at.lastChain = pos, len(r.Raw), seal.Chain[:]
+	_, err := insert.ExecContext(ctx, segment, pos, len(r.Raw), at.lines, int64(seal.Seq), seal.Leaf[:], c.kind, c.at,
+		c.op, c.intentSeq, null(c.direction), null(c.method), null(c.tool), null(c.name),
+		null(c.client), null(c.server), null(c.principal), null(c.outcome), null(c.decision), null(c.rule), c.duration, c.status)
+	return err
+}
+
+// total fills in what is said of the whole index.
+func (x *Index) total(ctx context.Context, report *Report) error {
+	rows, err := x.w.QueryContext(ctx, `SELECT path,records,faults,fault_line FROM segments ORDER BY ord`)
+	if err != nil {
+		return fmt.Errorf("reading the index %s: %w", x.path, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var path string
+		var records, faults, line int64
+		if err := rows.Scan(&path, &records, &faults, &line); err != nil {
+			return fmt.Errorf("reading the index %s: %w", x.path, err)
+		}
+		report.Records += records
+		if report.Faults += faults; faults > 0 {
+			report.Notes = append(report.Notes, fmt.Sprintf("%d lines of %s are no records, the first is line %d; run `mcp-audit verify`", faults, path, line))
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("reading the index %s: %w", x.path, err)
+	}
+	return nil
+}
