@@ -11,6 +11,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	_ "github.com/caddyserver/caddy/v2/modules/caddyhttp/rewrite"
+
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog/sqlite"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -21,6 +23,9 @@ func TestCaddyfilesAdaptToTheirGoldenJSON(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	for _, file := range files {
+		if filepath.Base(file) == "sqlite.caddyfile" && sqlite.Available() != nil {
+			continue
+		}
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -28,7 +28,7 @@ func (i *inserts) prepare(ctx context.Context, db *sql.DB) (err error) {
 		{&i.record, "INSERT INTO records(seq,pos,line) VALUES(?,?,?)"},
 		{&i.opening, "INSERT INTO openings(seq,field,salt,value) VALUES(?,?,?,?)"},
 		{&i.hash, "INSERT INTO hashes(idx,h) VALUES(?,?)"},
-		{&i.read, "SELECT h FROM hashes WHERE idx=?"},
+		{&i.read, selectHash},
 	} {
 		if *p.stmt, err = db.PrepareContext(ctx, p.text); err != nil {
 			return err
@@ -187,16 +187,26 @@ func (a *appending) hashes(indexes []int64) ([]tlog.Hash, error) {
 			list[i] = h
 			continue
 		}
-		var raw []byte
-		if err := a.into.read.QueryRowContext(a.ctx, idx).Scan(&raw); err != nil {
+		h, err := scanHash(a.into.read.QueryRowContext(a.ctx, idx), idx)
+		if err != nil {
 			return nil, err
 		}
-		if len(raw) != tlog.HashSize {
-			return nil, fmt.Errorf("hash %d of the tree has %d bytes", idx, len(raw))
-		}
-		list[i] = tlog.Hash(raw)
+		list[i] = h
 	}
 	return list, nil
+}
+
+const selectHash = "SELECT h FROM hashes WHERE idx=?"
+
+func scanHash(row *sql.Row, idx int64) (h tlog.Hash, err error) {
+	var raw []byte
+	if err := row.Scan(&raw); err != nil {
+		return h, err
+	}
+	if len(raw) != tlog.HashSize {
+		return h, fmt.Errorf("hash %d of the tree has %d bytes", idx, len(raw))
+	}
+	return tlog.Hash(raw), nil
 }
 
 // Truncate implements auditlog.Store. A transaction leaves nothing half

@@ -6,6 +6,8 @@ import (
 	"context"
 	"io"
 
+	"golang.org/x/mod/sumdb/tlog"
+
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 )
 
@@ -32,6 +34,9 @@ func (*Reader) ReadAt([]byte, int64) (int, error) { return 0, ErrNoCgo }
 
 // Lines returns ErrNoCgo.
 func (*Reader) Lines() (io.ReadCloser, error) { return nil, ErrNoCgo }
+
+// ReadHashes returns ErrNoCgo.
+func (*Reader) ReadHashes([]int64) ([]tlog.Hash, error) { return nil, ErrNoCgo }
 
 // Source returns a source that cannot be read.
 func (r *Reader) Source() auditlog.Source {

@@ -13,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/mod/sumdb/tlog"
+
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 )
 
@@ -26,7 +28,7 @@ type Reader struct {
 	path  string
 	db    *sql.DB
 	tx    *sql.Tx
-	blank bool // there is no table yet
+	blank bool // there is no table (yet)
 	open  map[*lineReader]bool
 	// damage is why nothing, or not everything, can be read.
 	damage []error
@@ -66,6 +68,8 @@ func (r *Reader) Refresh() error {
 		var n int
 		err = tx.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_master").Scan(&n)
 		r.blank = err == nil && n == 0
+	} else {
+		r.blank = true
 	}
 	return r.noteDamage(named(r.path, err))
 }
@@ -125,6 +129,24 @@ func (r *Reader) Lines() (io.ReadCloser, error) {
 	l := &lineReader{r: r, from: math.MinInt64}
 	r.open[l] = true
 	return l, nil
+}
+
+// ReadHashes implements tlog.HashReader over the log's Merkle tree, so that a
+// proof needs no pass over the records. What it returns is as stored; a proof
+// made of it is to be checked against a signed checkpoint.
+func (r *Reader) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+	if r.blank {
+		return nil, fmt.Errorf("%s has no records", r.path)
+	}
+	list := make([]tlog.Hash, len(indexes))
+	for i, idx := range indexes {
+		h, err := scanHash(r.tx.QueryRowContext(context.Background(), selectHash, idx), idx)
+		if err != nil {
+			return nil, fmt.Errorf("reading hash %d of the tree: %w", idx, named(r.path, err))
+		}
+		list[i] = h
+	}
+	return list, nil
 }
 
 // Source is the log for verification. The Reader must stay open meanwhile.

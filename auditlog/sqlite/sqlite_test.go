@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/mod/sumdb/tlog"
+
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 )
 
@@ -125,6 +127,19 @@ func TestALogIsWrittenReadAndVerified(t *testing.T) {
 	size, err := r.Size()
 	if err != nil || size != int64(len(text)) {
 		t.Fatalf("size %d, %v; the export has %d bytes", size, err, len(text))
+	}
+	tree := int64(bytes.Count(text, []byte("\n")))
+	root, err := tlog.TreeHash(tree, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proof, err := tlog.ProveRecord(tree, 17, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record, fault := auditlog.SplitLine(bytes.Split(text, []byte("\n"))[17])
+	if fault != auditlog.LineOK || tlog.CheckRecord(proof, tree, root, 17, tlog.Hash(record.LeafHash())) != nil {
+		t.Error("the proof of a record does not hold")
 	}
 	for _, n := range []int{1, 7, 500, 4096, len(text), len(text) + 1} {
 		for pos := 0; pos <= len(text); pos += n*3 + 11 {
