@@ -67,6 +67,9 @@ type logFiles struct {
 	name  string // how messages call it
 	files []string
 	whole bool // name is the log's path, and files all that were found of it
+	// current: what is judged begins with the last chain break. The files that
+	// were given up before it are judged with the folder.
+	current bool
 }
 
 // active is the file that is written to, the last one.
@@ -86,6 +89,7 @@ func logsOf(paths []string) ([]logFiles, error) {
 		}
 		for _, l := range logs {
 			if l.name == logInFolder(dir) {
+				l.current = true
 				return []logFiles{l}, nil
 			}
 		}
@@ -105,6 +109,7 @@ func logsOf(paths []string) ([]logFiles, error) {
 	if len(paths) == 1 && !isSegment(paths[0]) {
 		// The log's file alone would be the end of a history.
 		if l, err := wholeLog(paths[0]); err == nil && len(l.files) > 1 {
+			l.current = true
 			return []logFiles{l}, nil
 		}
 	}

@@ -457,3 +457,27 @@ func TestExportReadsCompressedSegments(t *testing.T) {
 	remove(t, path+".index")
 	check("with a new index")
 }
+
+func TestVerifyOfThePathLeavesOutWhatWasGivenUp(t *testing.T) {
+	dir, path := segmented(t, auditlog.Rotation{Size: 4 << 10}, 12)
+	whole := read(t, path)
+	write(t, path, whole[:len(whole)/2])
+	if _, stderr, code := command(t, "recover", path, "--accept-chain-break", "a test did it"); code != 0 {
+		t.Fatalf("recover: %d %s", code, stderr)
+	}
+	log := openLog(t, path)
+	rotate(t, log, auditlog.Rotation{Size: 4 << 10})
+	for range 12 {
+		call(t, log, "after", auditlog.Success, "")
+	}
+	closeLog(t, log)
+	for _, c := range []struct {
+		target string
+		code   int
+	}{{path, 0}, {dir, 1}} {
+		stdout, stderr, code := command(t, "verify", c.target)
+		if (code == 0) != (c.code == 0) || !strings.Contains(stdout, "chain_break") {
+			t.Errorf("verify %s: %d\n%s%s", c.target, code, stdout, stderr)
+		}
+	}
+}

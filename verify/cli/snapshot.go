@@ -34,6 +34,9 @@ func (l logFiles) snapshot() (*snapshot, error) {
 	}
 	for range snapshotTries {
 		s, stable, err := l.look()
+		if err == nil && stable && l.current {
+			err = s.keepIncarnation()
+		}
 		if err != nil || stable {
 			return s, err
 		}
@@ -93,6 +96,35 @@ func (l logFiles) look() (s *snapshot, stable bool, err error) {
 		return s, false, fmt.Errorf("there is no log %s any more", l.name)
 	}
 	return s, same && bytes.Equal(s.manifest, after), nil
+}
+
+// keepIncarnation leaves the files out that were given up by a chain break, and
+// their entries in the manifest, which have another origin.
+func (s *snapshot) keepIncarnation() error {
+	for i := len(s.files) - 1; i > 0; i-- {
+		r, err := firstRecord(s.files[i])
+		if err != nil {
+			return err
+		}
+		if r == nil {
+			continue
+		}
+		if kind := r.Text("kind"); kind == "genesis" || kind == "chain_break" {
+			s.files = s.files[i:]
+			s.keepManifest(r.Text("origin"))
+			return nil
+		}
+	}
+	return nil
+}
+
+func (s *snapshot) keepManifest(origin string) {
+	m, err := auditlog.ParseManifest(s.manifest)
+	if err != nil {
+		return // verify says what is wrong with it
+	}
+	m.Segments = slices.DeleteFunc(m.Segments, func(e auditlog.ManifestSegment) bool { return e.Origin != origin })
+	s.manifest = m.Encode()
 }
 
 // maxManifest is more than a manifest of 100 000 segments has.
