@@ -34,6 +34,8 @@ type Status struct {
 	MissedPending  uint64 `json:"missed_pending"` // of those, not yet in a gap record
 	RepeatedEnds   uint64 `json:"repeated_ends"`  // calls of Operation.End beyond the first
 	TornBytes      int64  `json:"torn_bytes"`     // of interrupted writes, moved aside since the log was opened
+
+	Copy *CopyStatus `json:"copy,omitempty"` // of the Copier, if there is one
 }
 
 // Status reports how the log is. It waits for no disk.
@@ -47,6 +49,10 @@ func (l *Log) Status() Status {
 	s.Durable = l.sync.durable.Load()
 	s.RepeatedEnds = l.repeated.Load()
 	s.Queued, s.QueuedBytes = l.queue.length()
+	if l.cfg.Copier != nil {
+		c := l.cfg.Copier.Status()
+		s.Copy = &c
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.Owed, s.OwedBytes = len(l.debts.owed), l.debts.owedBytes

@@ -118,6 +118,7 @@ func some(d *caddyfile.Dispenser, into *[]string) error {
 //			durability written|durable
 //			on_failure block|allow|allow_reads
 //			checkpoint off | every [<n> records] [<duration>]
+//			compat     v2
 //		}
 //	}
 //
@@ -184,6 +185,7 @@ func (c *LogConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
 			return choice(d, &c.OnFailure, onFailureBlock, onFailureAllow, onFailureAllowReads)
 		},
 		"checkpoint": func() error { return c.unmarshalCheckpoint(d) },
+		"compat":     func() error { return choice(d, &c.Compat, compatV2) },
 	})
 	return err
 }

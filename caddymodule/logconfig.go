@@ -67,6 +67,12 @@ type LogConfig struct {
 	// 10s; -1 is off.
 	CheckpointInterval caddy.Duration `json:"checkpoint_interval,omitempty"`
 
+	// `v2` also writes each finished operation and event as an entry in the
+	// Integrity v2 form of P4ST4S/mcp-audit, to the log's path with `.v2.jsonl`
+	// behind it: a best-effort copy outside of the log's chain. It needs a
+	// secret. Default: no copy.
+	Compat string `json:"compat,omitempty"`
+
 	// Where the options stand in the Caddyfile, for error messages. The
 	// Caddyfile adapter writes it.
 	Source map[string]string `json:"source,omitempty"`
@@ -99,7 +105,7 @@ type logSettings struct {
 // creates and opens nothing.
 func (c LogConfig) resolve(name string, logger *zap.Logger) (*logSettings, error) {
 	s := &logSettings{LogConfig: c, name: name, logger: logger}
-	steps := []func() error{s.resolveStore, s.resolveKeys, s.resolvePolicy}
+	steps := []func() error{s.resolveStore, s.resolveKeys, s.resolvePolicy, s.resolveCompat}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return nil, err
@@ -206,7 +212,7 @@ func (s *logSettings) resolvePolicy() error {
 
 // seal computes what later configurations are compared with.
 func (s *logSettings) seal() error {
-	s.identity = fingerprint([]byte(s.Path), []byte(s.Name), []byte(s.KeyID), []byte(s.KeysFile), s.secret, s.signingKey)
+	s.identity = fingerprint([]byte(s.Path), []byte(s.Name), []byte(s.KeyID), []byte(s.KeysFile), s.secret, s.signingKey, []byte(s.Compat))
 	shown := s.LogConfig
 	shown.Source = nil
 	for _, secret := range []*string{&shown.Secret, &shown.Key} {
@@ -264,7 +270,7 @@ func (s *logSettings) auditConfig() (auditlog.Config, error) {
 		return auditlog.Config{}, err
 	}
 	cfg.Store = store
-	return cfg, nil
+	return cfg, s.addCopier(&cfg)
 }
 
 // parseSigningKey reads an Ed25519 private key from a JWK or a PEM text.

@@ -119,6 +119,9 @@ func (s *sharedLog) openLocked(ctx context.Context, settings *logSettings) error
 	cfg, err := settings.auditConfig()
 	if err == nil {
 		s.log, err = auditlog.Open(context.WithoutCancel(ctx), cfg)
+		if err != nil && cfg.Copier != nil {
+			err = errors.Join(err, cfg.Copier.Close())
+		}
 	}
 	if err != nil {
 		s.failed, s.failedAt = err, time.Now()
@@ -132,7 +135,7 @@ func (s *sharedLog) openLocked(ctx context.Context, settings *logSettings) error
 // recorded; keys and names may not change under an open log.
 func (s *sharedLog) applyLocked(ctx context.Context, settings *logSettings) error {
 	if s.settings.identity != settings.identity {
-		return fmt.Errorf("log %s: its name, key, key_id, keys or secret changed, but it is open with the former ones; restart Caddy to apply them", s.path)
+		return fmt.Errorf("log %s: its name, key, key_id, keys, secret or compat changed, but it is open with the former ones; restart Caddy to apply them", s.path)
 	}
 	if from := s.settings.digest; from != settings.digest {
 		if err := s.log.Config(ctx, from, settings.digest, "reload"); err != nil {
