@@ -1,5 +1,5 @@
 // Package cli has the commands of the mcp-audit program: verify, tail, show,
-// keygen, pubkey, checkpoint and recover. `caddy mcp-audit` offers the same
+// keygen, pubkey, checkpoint, recover and import. `caddy mcp-audit` offers the same
 // ones. The package does not depend on Caddy.
 package cli
 
@@ -57,7 +57,7 @@ func ExitCode(err error) int {
 func Commands() []*cobra.Command {
 	commands := []*cobra.Command{
 		verifyCommand(), tailCommand(), showCommand(),
-		keygenCommand(), pubkeyCommand(), checkpointCommand(), recoverCommand(),
+		keygenCommand(), pubkeyCommand(), checkpointCommand(), recoverCommand(), importCommand(),
 	}
 	for _, c := range commands {
 		c.SilenceUsage, c.SilenceErrors = true, true
