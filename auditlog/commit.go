@@ -327,6 +327,7 @@ func (l *Log) write(entries []*entry, opt options) error {
 		}
 	}
 	l.publish(t, entries)
+	l.copyOut(entries)
 	if len(c.buf) > 0 {
 		l.sync.wake()
 	}

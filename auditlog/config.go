@@ -105,6 +105,12 @@ type Config struct {
 	// replaced. It goes into the genesis and start records; the zero Hash is
 	// left out.
 	ConfigSHA256 Hash
+	// Import, if not nil, is the log of another system that a new log follows:
+	// its genesis names it. It does nothing where there is a log already.
+	Import *Imported
+	// Copier, if not nil, gets a copy of each intent, outcome and event. The
+	// Log closes it; Open, if it fails, does not.
+	Copier Copier
 	// Version and Actor go into the start and stop records: the product's
 	// version, and who started it.
 	Version, Actor string

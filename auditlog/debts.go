@@ -82,7 +82,7 @@ func (l *Log) announcements(full bool) (list []*entry, said func()) {
 	}
 	if l.pos.next == 0 {
 		members := originMembers(l.pos.origin, l.vkey, l.pos.keyID, l.cfg.KeyMode, l.cfg.ConfigSHA256, l.pos.segment)
-		add(kindGenesis, append(members, textMember("run", l.run))...)
+		add(kindGenesis, append(members, textMember("run", l.run), importMember(l.cfg.Import))...)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -37,6 +37,7 @@ type Status struct {
 	TornBytes      int64  `json:"torn_bytes"`     // of interrupted writes, moved aside since the log was opened
 
 	Anchors []AnchorStatus `json:"anchors,omitempty"`
+	Copy    *CopyStatus    `json:"copy,omitempty"` // of the Copier, if there is one
 }
 
 // Status reports how the log is. It waits for no disk.
@@ -54,6 +55,10 @@ func (l *Log) Status() Status {
 	var blocked error
 	if set := l.anchorSet(); set != nil {
 		s.Anchors, blocked = set.Status(), set.Blocked()
+	}
+	if l.cfg.Copier != nil {
+		c := l.cfg.Copier.Status()
+		s.Copy = &c
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

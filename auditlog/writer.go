@@ -304,6 +304,9 @@ func (l *Log) shut(ctx context.Context) error {
 	l.sync.closed = true
 	l.sync.saveMu.Unlock()
 	errs = append(errs, l.unwell(), l.closeAnchors(ctx), l.forget(), l.store.Close())
+	if l.cfg.Copier != nil {
+		errs = append(errs, l.cfg.Copier.Close())
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("closing audit log %s: %w", l.store.Path(), err)
 	}

@@ -132,6 +132,7 @@ func some(d *caddyfile.Dispenser, into *[]string) error {
 //				required
 //				timeout <duration>    (of a command)
 //			}
+//			compat     v2
 //		}
 //	}
 //
@@ -205,6 +206,7 @@ func (c *LogConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
 		},
 		"checkpoint": func() error { return c.unmarshalCheckpoint(d) },
 		"anchor":     func() error { return c.unmarshalAnchor(d) },
+		"compat":     func() error { return choice(d, &c.Compat, compatV2) },
 	}, "anchor")
 	if err == nil {
 		maps.Copy(c.Source, rotation)

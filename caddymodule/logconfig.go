@@ -102,6 +102,12 @@ type LogConfig struct {
 	// what they cover. Default: nowhere.
 	Anchors []AnchorConfig `json:"anchors,omitempty"`
 
+	// `v2` also writes each finished operation and event as an entry in the
+	// Integrity v2 form of P4ST4S/mcp-audit, to the log's path with `.v2.jsonl`
+	// behind it: a best-effort copy outside of the log's chain. It needs a
+	// secret. Default: no copy.
+	Compat string `json:"compat,omitempty"`
+
 	// Where the options stand in the Caddyfile, for error messages. The
 	// Caddyfile adapter writes it.
 	Source map[string]string `json:"source,omitempty"`
@@ -137,7 +143,7 @@ type logSettings struct {
 // creates and opens nothing.
 func (c LogConfig) resolve(name string, logger *zap.Logger) (*logSettings, error) {
 	s := &logSettings{LogConfig: c, name: name, logger: logger}
-	steps := []func() error{s.resolveStore, s.resolveKeys, s.resolvePolicy, s.resolveRotation, s.resolveAnchors}
+	steps := []func() error{s.resolveStore, s.resolveKeys, s.resolvePolicy, s.resolveRotation, s.resolveAnchors, s.resolveCompat}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return nil, err
@@ -260,7 +266,7 @@ func (s *logSettings) resolvePolicy() error {
 
 // seal computes what later configurations are compared with.
 func (s *logSettings) seal() error {
-	s.identity = fingerprint([]byte(s.Output), []byte(s.Synchronous), []byte(s.Path), []byte(s.Name), []byte(s.KeysFile), []byte(s.keyMode.String()), s.secret)
+	s.identity = fingerprint([]byte(s.Output), []byte(s.Synchronous), []byte(s.Path), []byte(s.Name), []byte(s.KeysFile), []byte(s.keyMode.String()), s.secret, []byte(s.Compat))
 	shown := s.LogConfig
 	shown.Source = nil
 	for _, secret := range []*string{&shown.Secret, &shown.Key} {
@@ -323,8 +329,10 @@ func (s *logSettings) auditConfig() (auditlog.Config, error) {
 		cfg.Keys = keys
 	}
 	var err error
-	cfg.Store, err = s.store()
-	return cfg, err
+	if cfg.Store, err = s.store(); err != nil {
+		return auditlog.Config{}, err
+	}
+	return cfg, s.addCopier(&cfg)
 }
 
 // parseSigningKey reads an Ed25519 private key from a JWK or a PEM text.

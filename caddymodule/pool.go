@@ -120,6 +120,9 @@ func (s *sharedLog) openLocked(ctx context.Context, settings *logSettings) error
 	cfg, err := settings.auditConfig()
 	if err == nil {
 		s.log, err = auditlog.Open(context.WithoutCancel(ctx), cfg)
+		if err != nil && cfg.Copier != nil {
+			err = errors.Join(err, cfg.Copier.Close())
+		}
 	}
 	if err == nil {
 		if err = s.anchorLocked(ctx, settings); err != nil {
@@ -139,7 +142,7 @@ func (s *sharedLog) openLocked(ctx context.Context, settings *logSettings) error
 // recorded; the name and the secret may not change under an open log.
 func (s *sharedLog) applyLocked(ctx context.Context, settings *logSettings) error {
 	if s.settings.identity != settings.identity {
-		return fmt.Errorf("log %s: its output, name, keys, key_mode or secret changed, but it is open with the former ones; restart Caddy to apply them", s.path)
+		return fmt.Errorf("log %s: its output, name, keys, key_mode, secret or compat changed, but it is open with the former ones; restart Caddy to apply them", s.path)
 	}
 	if err := s.rekeyLocked(ctx, settings); err != nil {
 		return fmt.Errorf("log %s: %w", s.path, err)

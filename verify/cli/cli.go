@@ -1,5 +1,5 @@
 // Package cli has the commands of the mcp-audit program: verify, tail, show,
-// export, index, keygen, pubkey, checkpoint, rotate-key, recover, prove,
+// export, index, keygen, pubkey, checkpoint, rotate-key, recover, import, prove,
 // verify-proof and witness. `caddy mcp-audit` offers the same ones. The package
 // does not depend on Caddy.
 package cli
@@ -58,7 +58,7 @@ func ExitCode(err error) int {
 func Commands() []*cobra.Command {
 	commands := []*cobra.Command{
 		verifyCommand(), tailCommand(), showCommand(), exportCommand(), indexCommand(),
-		keygenCommand(), pubkeyCommand(), checkpointCommand(), rotateKeyCommand(), recoverCommand(),
+		keygenCommand(), pubkeyCommand(), checkpointCommand(), rotateKeyCommand(), recoverCommand(), importCommand(),
 		proveCommand(), verifyProofCommand(), witnessCommand(),
 	}
 	for _, c := range commands {

@@ -142,6 +142,7 @@ func logsIn(dir string) ([]logFiles, error) {
 		}
 		logs = append(logs, l)
 	}
+	logs = withForeignArchives(dir, entries, logs)
 	if len(logs) == 0 {
 		return nil, usage("there is no log (*.jsonl, *.db) in the folder %s", dir)
 	}

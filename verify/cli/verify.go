@@ -32,6 +32,8 @@ type verifyFlags struct {
 	erasures int
 	opts     auditlog.VerifyOptions
 	json     bool
+	require  string
+	needV2   bool
 }
 
 func verifyCommand() *cobra.Command {
@@ -65,6 +67,12 @@ the folder tells. An anchor is a checkpoint (the file LOG.checkpoint, or what
 ` + "`mcp-audit checkpoint`" + ` prints) that was kept somewhere else; give it with
 --anchor. The output always says which records no anchor covers.
 
+Other systems. Logs of P4ST4S/mcp-audit (JSON lines or SQLite) and of
+mcp-audit-gateway are told by their content and judged by what their formats can
+show, which the output says. Give their secret in MCP_AUDIT_SIGNING_SECRET, or
+their key file with --keys. With --require v3 their records are faults; with
+--require v2 those without Integrity v2 are.
+
 Exit code: 0 clean; 1 tampered with (with --strict, also warnings); 2 usage, or
 not readable; 3 cannot be judged in full, for example no key or a torn end; 4
 differs from an anchor. With several, the first of 2, 1, 4, 3.`,
@@ -93,6 +101,8 @@ differs from an anchor. With several, the first of 2, 1, 4, 3.`,
 	flags.Var(&f.maxLine, "max-line", "longest line, in `bytes` or as 32MiB")
 	flags.BoolVar(&f.opts.Strict, "strict", false, "check the exact form of every record, and let warnings count")
 	flags.IntVar(&f.opts.Jobs, "jobs", 0, "`number` of processors to use (0: all)")
+	flags.StringVar(&f.require, "require", "", "the least that every record must be: `v2` (Integrity v2 or this product's format) or v3")
+	flags.BoolVar(&f.needV2, "require-integrity-v2", false, "the same as --require v2")
 	flags.BoolVar(&f.json, "json", false, "print the report as one JSON object for each log")
 	return cmd
 }
@@ -105,6 +115,9 @@ func (f *verifyFlags) run(cmd *cobra.Command, args []string) error {
 		return usage("--max-line %s is too small for any record; give 256 bytes or more", &f.maxLine)
 	case f.opts.MaxSilence < 0 || f.opts.MaxUncheckpointed < 0 || f.opts.Jobs < 0 || f.erasures < -1:
 		return usage("a limit is negative; see `%s --help`", cmd.CommandPath())
+	}
+	if err := f.checkRequire(); err != nil {
+		return err
 	}
 	logs, err := logsOf(args)
 	if err != nil {
@@ -157,6 +170,11 @@ func worse(a, b int) int {
 }
 
 func (f *verifyFlags) verify(cmd *cobra.Command, log logFiles) (int, error) {
+	if other, err := foreign(cmd.Context(), log); err != nil {
+		return 0, err
+	} else if other != nil {
+		return f.verifyForeign(cmd, other)
+	}
 	opts := f.opts
 	if err := f.loadKeys(cmd, log, &opts); err != nil {
 		return 0, err
@@ -213,6 +231,32 @@ func (f *verifyFlags) databases(files []string) ([]bool, error) {
 		return databasesOf(files)
 	}
 	return slices.Repeat([]bool{f.format == "sqlite"}, len(files)), nil
+}
+
+// verifyForeign checks and reports on a log of another system.
+func (f *verifyFlags) verifyForeign(cmd *cobra.Command, log *foreignLog) (int, error) {
+	report, err := log.verify(cmd, f)
+	if report == nil {
+		return 0, err
+	}
+	if f.json {
+		if printErr := printJSON(cmd.OutOrStdout(), report); printErr != nil {
+			return 0, printErr
+		}
+	} else {
+		printForeign(cmd.OutOrStdout(), cmd.ErrOrStderr(), log.logFiles, report)
+	}
+	return report.Exit, err
+}
+
+func (f *verifyFlags) checkRequire() error {
+	if f.needV2 && f.require == "" {
+		f.require = "v2"
+	}
+	if f.require != "" && f.require != "v2" && f.require != "v3" {
+		return usage("--require %q is not known; use v2 or v3", f.require)
+	}
+	return nil
 }
 
 // loadKeys finds the MAC keys: --keys, else the environment's secret, else the

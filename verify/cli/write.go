@@ -30,7 +30,7 @@ func writerConfig(path, keysFile, actor string) (auditlog.Config, error) {
 }
 
 func checkpointCommand() *cobra.Command {
-	var output, keysFile string
+	var output, keysFile, origin string
 	cmd := &cobra.Command{
 		Use:   "checkpoint [PATH | FOLDER]",
 		Short: "Sign a checkpoint of a log and print it",
@@ -40,7 +40,10 @@ the hash over all of them. Kept where the log's writer cannot change it, it is
 an anchor: ` + "`mcp-audit verify --anchor`" + ` then finds any change to those records,
 and any cut.
 
-A writer also keeps its newest checkpoint in LOG.checkpoint.`,
+A writer also keeps its newest checkpoint in LOG.checkpoint.
+
+For a log of another system nothing is appended: the checkpoint is over its
+lines as they are.`,
 		Example: `  mcp-audit checkpoint --output /mnt/worm/audit.checkpoint
   mcp-audit checkpoint /var/lib/mcp-audit/audit.jsonl | ssh vault 'cat >> checkpoints'`,
 		Args: cobra.MaximumNArgs(1),
@@ -52,7 +55,7 @@ A writer also keeps its newest checkpoint in LOG.checkpoint.`,
 			if _, err := os.Stat(path); err != nil {
 				return fmt.Errorf("there is no log to sign: %w", err)
 			}
-			signed, err := signCheckpoint(cmd, path, keysFile)
+			signed, err := signAny(cmd, path, keysFile, origin)
 			if err != nil {
 				return err
 			}
@@ -64,9 +67,24 @@ A writer also keeps its newest checkpoint in LOG.checkpoint.`,
 		},
 	}
 	flags := cmd.Flags()
+	flags.StringVar(&origin, "origin", "", "`name` that a checkpoint over a log of another system carries (default: legacy/ and the file's name)")
 	flags.StringVar(&output, "output", "", "`file` for the checkpoint, replaced if it exists (default: standard output)")
 	flags.StringVar(&keysFile, "keys", "", "key `file` of the log (default: keys.json beside it)")
 	return cmd
+}
+
+// signAny signs a checkpoint of a log, whichever system's it is.
+func signAny(cmd *cobra.Command, path, keysFile, origin string) ([]byte, error) {
+	other, err := foreign(cmd.Context(), logFiles{name: path, files: []string{path}})
+	switch {
+	case err != nil:
+		return nil, err
+	case other != nil:
+		return signForeign(cmd, other, keysFile, origin)
+	case origin != "":
+		return nil, usage("--origin is for logs of other systems; %s names its own", path)
+	}
+	return signCheckpoint(cmd, path, keysFile)
 }
 
 func signCheckpoint(cmd *cobra.Command, path, keysFile string) (signed []byte, err error) {
