@@ -38,7 +38,11 @@ func (x *exchange) openBatch() *refusal {
 		return nil
 	case 0:
 		refused := &refusal{status: http.StatusOK, reason: "policy", recorded: true}
-		if len(x.denials) > 0 {
+		switch {
+		case len(x.denials) == 0:
+		case x.answerOnStream(x.denials...):
+			refused.status = http.StatusAccepted
+		default:
 			refused.body = x.deniedAnswers()
 		}
 		return refused
@@ -109,8 +113,9 @@ func (t *tee) startJoining(status int) int {
 	}
 	joiner := x.joiner
 	x.joiner = nil
-	if status < 200 || status > 299 {
-		// The client takes the whole batch for failed.
+	if status < 200 || status > 299 || t.encoding != "" {
+		// The client takes the whole batch for failed, or what it gets cannot
+		// be joined, which has its anomaly.
 		return status
 	}
 	h := t.Header()

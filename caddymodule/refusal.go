@@ -145,6 +145,10 @@ func (x *exchange) answerRefusal(ref *refusal, operationID string) error {
 		x.w.WriteHeader(status)
 		return nil
 	}
+	if status == http.StatusAccepted {
+		x.w.WriteHeader(status)
+		return nil
+	}
 	if ref.code == 0 {
 		x.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		x.w.WriteHeader(status)

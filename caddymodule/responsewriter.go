@@ -121,6 +121,7 @@ func (t *tee) startDecoding() bool {
 	}
 	t.x.anomaly = append(t.x.anomaly, "unreadable_encoding")
 	if t.x.h.settings.OnFailure != onFailureBlock || t.x.h.observe() {
+		t.unreadable = true
 		return true
 	}
 	t.mode = teeBlocked

@@ -157,18 +157,32 @@ func TestDenialReachesTheStreamOfTheOldTransport(t *testing.T) {
 	if got := nextEvent(t, events); got != "/mcp?sessionId=abc" {
 		t.Fatal(got)
 	}
-	req := r.request(ctx, http.MethodPost, element(`"x"`, "delete_file"), nil)
-	req.URL.RawQuery = "sessionId=abc"
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
+	post := func(body string) int {
+		t.Helper()
+		req := r.request(ctx, http.MethodPost, body, nil)
+		req.URL.RawQuery = "sessionId=abc"
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
 	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusAccepted {
-		t.Errorf("status %d", resp.StatusCode)
-	}
-	if got := nextEvent(t, events); !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":"x","error":{"code":-32030`) {
-		t.Errorf("the stream carries %s", got)
+	for _, c := range []struct {
+		body string
+		ids  []string
+	}{
+		{element(`"x"`, "delete_file"), []string{`"x"`}},
+		{"[" + element("1", "delete_file") + "," + element("2", "delete_file") + "]", []string{"1", "2"}},
+	} {
+		if status := post(c.body); status != http.StatusAccepted {
+			t.Errorf("status %d", status)
+		}
+		for _, id := range c.ids {
+			if got := nextEvent(t, events); !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":`+id+`,"error":{"code":-32030`) {
+				t.Errorf("the stream carries %s", got)
+			}
+		}
 	}
 	if got := up.received(); len(got) != 1 {
 		t.Errorf("the server received %q", got)
