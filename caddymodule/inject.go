@@ -17,7 +17,7 @@ var comment = []byte(":\n\n")
 func (t *tee) inject(events []byte) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over || t.mode != teeSSE || t.encoding != "" || t.clientErr != nil || len(t.waiting)+len(events) > maxWaiting {
+	if t.over || t.mode != teeSSE || t.declared >= 0 || t.encoding != "" || t.clientErr != nil || len(t.waiting)+len(events) > maxWaiting {
 		return false
 	}
 	t.waiting = append(t.waiting, events...)

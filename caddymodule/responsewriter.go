@@ -19,9 +19,11 @@ import (
 // recorded by length and hash.
 const maxMessage = 16 << 20
 
-// tee follows an answer as it passes. It never changes a byte and never holds
-// one back, with one exception: the write that would complete a server's
-// request waits until that request's intent is recorded.
+// tee follows an answer as it passes. It changes no byte of the server and holds
+// none back, with one exception: the write that would complete a server's
+// request waits until that request's intent is recorded. What it adds, between
+// the server's events or in front of its messages, are the answers to what was
+// not forwarded, and comments if the operator wants them (inject.go, batch.go).
 type tee struct {
 	*caddyhttp.ResponseWriterWrapper
 	x      *exchange
@@ -104,6 +106,11 @@ func (t *tee) WriteHeader(status int) {
 	}
 	if t.encoding != "" && !t.startDecoding() {
 		return
+	}
+	if t.mode == teeSSE && (t.x.h.Keepalive > 0 || t.x.joiner != nil) {
+		// What is added makes it longer.
+		h.Del("Content-Length")
+		t.declared = -1
 	}
 	status = t.startJoining(status)
 	t.ResponseWriter.WriteHeader(status)

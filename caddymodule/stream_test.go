@@ -26,6 +26,23 @@ func TestKeepaliveFillsTheSilenceBetweenEvents(t *testing.T) {
 			time.Sleep(1500 * time.Millisecond) // the silence is what is tested
 		}
 	})
+	t.Run("also in an answer of a stated length", func(t *testing.T) {
+		const whole = first + second
+		up := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.Header().Set("Content-Length", fmt.Sprint(len(whole)))
+			_, _ = io.WriteString(w, first)
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(1500 * time.Millisecond) // the silence is what is tested
+			_, _ = io.WriteString(w, second)
+		})
+		r := start(t, up, "keepalive 1s", "")
+		if _, body := r.post(echoCall); body != first+":\n\n"+second {
+			t.Errorf("got %q", body)
+		}
+		r.await(3)
+		r.verify()
+	})
 	for _, c := range []struct {
 		option string
 		want   string
