@@ -241,3 +241,23 @@ func TestReloadReopensALogThatWasPutRight(t *testing.T) {
 	}
 	r.verify()
 }
+
+func TestMetricsAreServedWhileAFormerLogIsOpen(t *testing.T) {
+	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		sse(w)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	r := start(t, up, "", "")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stream := r.send(ctx, http.MethodPost, echoCall)
+	defer stream.Body.Close()
+	moved := strings.Replace(r.caddyfile("", ""), r.log(), filepath.Join(r.dir, "moved", "audit.jsonl"), 1)
+	if err := r.load(moved); err != nil {
+		t.Fatal(err)
+	}
+	if up := r.metric("mcp_audit_sink_up"); up != 1 {
+		t.Errorf("mcp_audit_sink_up is %v", up)
+	}
+}

@@ -28,18 +28,29 @@ func (g gauges) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (g gauges) Collect(ch chan<- prometheus.Metric) {
+	type state struct {
+		up       bool
+		sessions int
+	}
+	// After a reload that moved a log, the former one may be open for a while
+	// under the same name.
+	byName := make(map[string]state)
 	eachLog(func(s *sharedLog) {
 		name, healthy := s.health()
 		if name == "" {
 			return
 		}
+		sum, more := byName[name]
+		byName[name] = state{healthy && (sum.up || !more), sum.sessions + s.sessions.count()}
+	})
+	for name, s := range byName {
 		up := 0.0
-		if healthy {
+		if s.up {
 			up = 1
 		}
 		ch <- prometheus.MustNewConstMetric(g.sinkUp, prometheus.GaugeValue, up, name)
-		ch <- prometheus.MustNewConstMetric(g.sessions, prometheus.GaugeValue, float64(s.sessions.count()), name)
-	})
+		ch <- prometheus.MustNewConstMetric(g.sessions, prometheus.GaugeValue, float64(s.sessions), name)
+	}
 }
 
 // health is the log's name in the configuration, empty if it was never

@@ -28,7 +28,7 @@ import (
 	_ "github.com/caddyserver/caddy/v2/modules/metrics"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
-	_ "github.com/caddy-mcp-audit/mcp-audit/caddymodule"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule"
 )
 
 // upstream is an MCP server that notes every byte it receives and answers as
@@ -98,6 +98,9 @@ func start(t *testing.T, up *upstream, subdirectives, logOptions string) *rig {
 		if err := caddy.Stop(); err != nil {
 			t.Error(err)
 		}
+		// Caddy's stop is no exit: calls that wait for an answer on another
+		// stream would keep the log open.
+		caddymodule.Shutdown(context.Background())
 	})
 	return r
 }

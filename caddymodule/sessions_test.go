@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -13,8 +15,11 @@ const initialize = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"pro
 
 // mints opens a session at initialize and answers 404 to any other.
 func mints(ids ...string) http.HandlerFunc {
+	var mu sync.Mutex
 	known := make(map[string]bool)
 	return func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
 		id := r.Header.Get("Mcp-Session-Id")
 		if id == "" {
 			w.Header().Set("Mcp-Session-Id", ids[0])
@@ -91,9 +96,9 @@ func TestSessionBelongsToWhoOpenedIt(t *testing.T) {
 }
 
 func TestUnknownSessionIsBoundToItsCallerOnceTheServerTakesIt(t *testing.T) {
-	known := true
+	var known atomic.Bool
 	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
-		if !known {
+		if !known.Load() {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
@@ -104,22 +109,22 @@ func TestUnknownSessionIsBoundToItsCallerOnceTheServerTakesIt(t *testing.T) {
 		got, _ := r.post(echoCall, "X-Test-User", user, "Mcp-Session-Id", id)
 		return got
 	}
-	known = false
+	known.Store(false)
 	if got := status("mallory", "before-restart"); got != 404 {
 		t.Errorf("an id that the server does not know: %d", got)
 	}
-	known = true
+	known.Store(true)
 	if got := status("alice", "before-restart"); got != 200 {
 		t.Errorf("the first that the server takes: %d", got)
 	}
 	if got := status("mallory", "before-restart"); got != 404 {
 		t.Errorf("another one then: %d", got)
 	}
-	known = false
+	known.Store(false)
 	if got := status("alice", "before-restart"); got != 404 {
 		t.Errorf("its end: %d", got)
 	}
-	known = true
+	known.Store(true)
 	if got := status("mallory", "before-restart"); got != 200 {
 		t.Errorf("after its end: %d", got)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -70,7 +71,7 @@ func TestResumedStreamIsRecordedOnce(t *testing.T) {
 	log := func(n int) string {
 		return fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":%d}}`, n)
 	}
-	var resumedAt string
+	var resumedAt atomic.Value
 	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Header.Get("Mcp-Session-Id") == "":
@@ -80,7 +81,7 @@ func TestResumedStreamIsRecordedOnce(t *testing.T) {
 			sse(w)
 			_, _ = io.WriteString(w, event(1, log(1))+event(2, log(2)))
 		default:
-			resumedAt = r.Header.Get("Last-Event-ID")
+			resumedAt.Store(r.Header.Get("Last-Event-ID"))
 			sse(w)
 			// One that the client has already, and another under the same id.
 			_, _ = io.WriteString(w, event(2, log(2))+event(2, log(3))+event(3, `{"jsonrpc":"2.0","id":7,"result":{}}`))
@@ -94,8 +95,8 @@ func TestResumedStreamIsRecordedOnce(t *testing.T) {
 	resp := r.send(context.Background(), http.MethodGet, "", "Mcp-Session-Id", "s", "Last-Event-ID", "2")
 	body, _ := io.ReadAll(resp.Body)
 	resp.Body.Close()
-	if resumedAt != "2" || !strings.Contains(string(body), event(2, log(2))) {
-		t.Errorf("resumed after %q with %q", resumedAt, body)
+	if after := resumedAt.Load(); after != "2" || !strings.Contains(string(body), event(2, log(2))) {
+		t.Errorf("resumed after %v with %q", after, body)
 	}
 	got := r.await(2 + 1 + 2 + 1 + 1 + 1)
 	if call := outcomeOf(t, got, "tools/call"); call.str("outcome") != "success" {
@@ -373,15 +374,14 @@ func TestProgressIsCountedByItsToken(t *testing.T) {
 }
 
 func TestOnlyWhatMayBeRepeatedIsRetriedAsOneOperation(t *testing.T) {
-	var failures int
+	var failures atomic.Int32
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			// Caddy's health check.
 			w.WriteHeader(http.StatusMethodNotAllowed)
 			return
 		}
-		if failures > 0 {
-			failures--
+		if failures.Add(-1) >= 0 {
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if err == nil {
 				conn.Close()
@@ -417,7 +417,7 @@ func TestOnlyWhatMayBeRepeatedIsRetriedAsOneOperation(t *testing.T) {
 		{list, 200, 2, "map[attempts:2]"},
 		{echoCall, 502, 1, "<nil>"},
 	} {
-		failures = 1
+		failures.Store(1)
 		before := len(posted())
 		if status, answer := r.post(c.body); status != c.status {
 			t.Errorf("%s: status %d: %s", c.body, status, answer)
