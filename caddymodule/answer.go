@@ -72,8 +72,11 @@ func (x *exchange) serverMessage(m *mcp.Message, data []byte) {
 			x.serverEvent(m, data, "unmatched_answer")
 			return
 		}
-		if o.method == methodToolsList && o.modern && m.Kind == mcp.KindResult {
-			x.lease.tools.learn(x.h.ServerID, ownerOf(x.principal), m.Result.Of(data))
+		if o.method == methodToolsList && m.Kind == mcp.KindResult {
+			x.lease.series.learn(m.Result.Of(data))
+			if o.modern {
+				x.lease.tools.learn(x.h.ServerID, ownerOf(x.principal), m.Result.Of(data))
+			}
 		}
 		out := x.outcome(m, data, m.Whole.Of(data), auditlog.ServerToClient)
 		out.HTTPStatus = x.oddStatus()
@@ -157,6 +160,7 @@ func (x *exchange) serverRequest(m *mcp.Message, data []byte) error {
 		log:     x.lease.sharedLog,
 		method:  base.Method,
 		started: time.Now(),
+		counted: entryOf(&base, x.h.plainLabels()),
 		key: operationKey{
 			scope:     x.scope(),
 			direction: auditlog.ServerToClient,

@@ -32,6 +32,7 @@ type App struct {
 
 	settings map[string]*logSettings
 	leases   []*lease
+	series   *seriesLease
 	logger   *zap.Logger
 	ctx      context.Context
 }
@@ -61,7 +62,8 @@ func (a *App) Provision(ctx caddy.Context) error {
 		paths[s.Path] = name
 		a.settings[name] = s
 	}
-	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
+	a.series = acquireSeries()
+	if err := registerMetrics(ctx.GetMetricsRegistry(), a.series.series); err != nil {
 		return fmt.Errorf("mcp_audit: registering metrics: %w", err)
 	}
 	events, err := ctx.App("events")
@@ -118,6 +120,9 @@ func (a *App) Stop() error { return a.Cleanup() }
 func (a *App) Cleanup() error {
 	for _, l := range a.leases {
 		l.release()
+	}
+	if a.series != nil {
+		a.series.release()
 	}
 	return nil
 }

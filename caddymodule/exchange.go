@@ -55,6 +55,7 @@ type exchange struct {
 	initialize bool   // one of the requests opens a session
 	opened     string // the session that its answer opened
 	attempts   atomic.Int32
+	answering  atomic.Bool // the server answered the last attempt
 
 	smaller []byte      // of a batch, what is forwarded in place of body; nil: body
 	denials [][]byte    // of a batch, the answers to what is not forwarded
@@ -155,6 +156,7 @@ func (x *exchange) openRequest(m *mcp.Message, base auditlog.Message) *refusal {
 		method:  base.Method,
 		modern:  mcp.Modern(base.ProtocolVersion),
 		started: time.Now(),
+		counted: entryOf(&base, x.h.plainLabels()),
 		abort:   x.abort,
 		key: operationKey{
 			scope:     x.scope(),
@@ -178,6 +180,7 @@ func (x *exchange) openRequest(m *mcp.Message, base auditlog.Message) *refusal {
 			return refused
 		}
 	}
+	x.lease.series.decided(base.Policy)
 	o.lease = acquire(x.lease.path)
 	x.lease.open.add(o)
 	x.pending = append(x.pending, o)
@@ -196,6 +199,7 @@ func (x *exchange) openNotification(m *mcp.Message, base auditlog.Message) *refu
 	if err != nil {
 		return x.unrecorded(m, err)
 	}
+	x.lease.series.decided(base.Policy)
 	x.setPlaceholders(base, nil)
 	return nil
 }
@@ -308,8 +312,10 @@ func (x *exchange) forward(next caddyhttp.Handler) (err error) {
 	x.tee = newTee(x, x.w)
 	defer func() {
 		p := recover()
+		ended := time.Now()
 		x.finish(p, err)
 		x.setFinishing(false)
+		x.lease.series.completion.Observe(time.Since(ended).Seconds())
 		if p != nil {
 			panic(p)
 		}
@@ -337,7 +343,12 @@ func (x *exchange) prepareRequest() {
 	// header would make the transport ask for gzip.
 	h.Set("Accept-Encoding", "identity")
 	x.r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
-		GetConn: func(string) { x.attempts.Add(1) },
+		GetConn: func(string) {
+			if x.attempts.Add(1) > 1 {
+				x.lease.series.retried(x.answering.Swap(false))
+			}
+		},
+		GotFirstResponseByte: func() { x.answering.Store(true) },
 	}))
 	r = x.r
 	if x.body == nil {

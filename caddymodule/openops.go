@@ -22,6 +22,7 @@ type operation struct {
 	rawID   []byte // of an element of a batch: its token, for an answer of ours
 	modern  bool
 	started time.Time
+	counted entry
 
 	attempts  *atomic.Int32 // of sending it to the server; nil: unknown
 	progress  atomic.Int64  // progress notifications, counted, not copied
@@ -209,6 +210,7 @@ func (o *operation) close(out auditlog.Outcome, record func(*auditlog.Operation,
 	}
 	out.Duration = time.Since(o.started)
 	out.Counts = o.counts()
+	o.log.series.closed(o.counted, out.Result, out.Duration)
 	if o.op != nil {
 		err = record(o.op, context.Background(), out)
 	}

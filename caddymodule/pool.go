@@ -29,6 +29,7 @@ type sharedLog struct {
 	tools    toolHeaders
 	refusals refusalJoiner
 	outage   outage
+	series   *seriesLease
 	// finishing counts the exchanges whose answer is with the client, or about
 	// to be, and not recorded yet.
 	finishing atomic.Int64
@@ -53,7 +54,7 @@ type lease struct {
 // must leave no trace, and so it cannot fail.
 func acquire(path string) *lease {
 	v, _, _ := logs.LoadOrNew(path, func() (caddy.Destructor, error) {
-		s := &sharedLog{path: path}
+		s := &sharedLog{path: path, series: acquireSeries()}
 		s.refusals.flush = s.recordJoined
 		s.sessions.ended = func(key sessionKey) { s.open.endScope(scopeOf(key), sessionEnded) }
 		return s, nil
@@ -118,6 +119,7 @@ func (s *sharedLog) opened(ctx context.Context, settings *logSettings) (*auditlo
 
 func (s *sharedLog) openLocked(ctx context.Context, settings *logSettings) error {
 	cfg, err := settings.auditConfig()
+	cfg.Observe = func(c auditlog.Commit) { s.series.committed(settings.backend(), c) }
 	if err == nil {
 		s.log, err = auditlog.Open(context.WithoutCancel(ctx), cfg)
 		if err != nil && cfg.Copier != nil {
@@ -259,6 +261,7 @@ func (s *sharedLog) Destruct() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	s.shutdown(ctx)
+	s.series.release()
 	return nil
 }
 
