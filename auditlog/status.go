@@ -24,6 +24,9 @@ type Status struct {
 	Records      uint64 `json:"records"`
 	Durable      uint64 `json:"durable"`
 	Checkpointed uint64 `json:"checkpointed"`
+	// UncheckedSince is when the oldest record that no checkpoint covers was
+	// seen; zero if there is none.
+	UncheckedSince time.Time `json:"unchecked_since,omitzero"`
 	// CheckpointTime is when the newest checkpoint was written or first seen,
 	// since the log was opened.
 	CheckpointTime time.Time `json:"checkpoint_time,omitzero"`
@@ -71,6 +74,7 @@ func (l *Log) Status() Status {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	s.UncheckedSince = l.unchecked
 	s.Owed, s.OwedBytes = len(l.debts.owed), l.debts.owedBytes
 	s.Missed, s.MissedPending, s.TornBytes = l.debts.missedAll, l.debts.missed.count, l.debts.torn
 	switch {

@@ -33,6 +33,7 @@ type App struct {
 	settings map[string]*logSettings
 	leases   []*lease
 	series   *seriesLease
+	events   *eventSender
 	logger   *zap.Logger
 	ctx      context.Context
 }
@@ -70,7 +71,9 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return fmt.Errorf("getting the events app: %w", err)
 	}
-	return events.(*caddyevents.App).On("stopping", stoppingHandler{})
+	app := events.(*caddyevents.App)
+	a.events = newEventSender(ctx, app, a.series.series)
+	return app.On("stopping", stoppingHandler{})
 }
 
 // use returns the settings of a log for a handler. Naming `default` without
@@ -109,6 +112,7 @@ func (a *App) Start() error {
 			zap.String("log", name), zap.String("path", s.Path),
 			zap.String("origin", st.Origin), zap.Uint64("records", st.Records))
 	}
+	a.events.start()
 	return nil
 }
 
@@ -118,6 +122,9 @@ func (a *App) Stop() error { return a.Cleanup() }
 
 // Cleanup releases what Start acquired, also when the start failed half-way.
 func (a *App) Cleanup() error {
+	if a.events != nil {
+		a.events.stop()
+	}
 	for _, l := range a.leases {
 		l.release()
 	}

@@ -116,6 +116,7 @@ type Handler struct {
 
 	settings   *logSettings
 	lease      *lease
+	events     *eventSender
 	logger     *zap.Logger
 	policy     *policy.Policy
 	digest     string
@@ -207,6 +208,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if h.settings, err = app.(*App).use(h.Log); err != nil {
 		return err
 	}
+	h.events = app.(*App).events
 	if err := h.provisionDecisions(); err != nil {
 		return err
 	}

@@ -30,6 +30,7 @@ type sharedLog struct {
 	refusals refusalJoiner
 	outage   outage
 	series   *seriesLease
+	watched  watched
 	// finishing counts the exchanges whose answer is with the client, or about
 	// to be, and not recorded yet.
 	finishing atomic.Int64

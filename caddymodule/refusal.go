@@ -77,6 +77,9 @@ func (x *exchange) recordRefusal(ref *refusal) string {
 			return ""
 		}
 		id = e.OperationID
+		if ref.decided != nil {
+			x.h.events.refused(x.h.settings.name, &e)
+		}
 	}
 	return id
 }

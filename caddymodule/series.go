@@ -37,6 +37,8 @@ type series struct {
 	completion   prometheus.Histogram
 	durations    *prometheus.HistogramVec
 
+	eventsDropped prometheus.Counter
+
 	tools   labelSet
 	clients labelSet
 }
@@ -96,20 +98,21 @@ func newSeries() *series {
 	}
 	quick := prometheus.ExponentialBuckets(20e-6, 2.5, 12) // 20 µs to 0.5 s
 	return &series{
-		entries:      counter("entries_total", "Operations that have ended, and requests that were refused.", "transport", "direction", "method", "status"),
-		toolCalls:    counter("tool_calls_total", "Calls of tools that have ended or were refused.", "transport", "tool_name", "status"),
-		decisions:    counter("policy_decisions_total", "Decisions of the policy.", "action"),
-		rateLimited:  counter("rate_limit_rejections_total", "Requests that a rate limit refused.", "client_id", "tool_name"),
-		retries:      counter("http_upstream_retries_total", "Repeated attempts of reverse_proxy to reach a server.", "reason"),
-		refusals:     counter("http_refusals_total", "Requests refused before any decision of the policy.", "reason"),
-		unavailable:  counter("log_unavailable_total", "Messages that the audit log could not take.", "action"),
-		writes:       counter("storage_writes_total", "Batches of records written to the audit log.", "backend", "mode", "status"),
-		writeSeconds: prometheus.NewHistogramVec(options("storage_write_duration_seconds", "Time to write a batch of records, with the disk's barrier in mode sync.", quick), []string{"backend", "mode"}),
-		batches:      prometheus.NewCounter(prometheus.CounterOpts{Namespace: "mcp_audit", Name: "async_batches_total", Help: "Batches of records."}),
-		batchSize:    prometheus.NewHistogram(options("async_batch_size", "Records in a batch.", prometheus.ExponentialBuckets(1, 2, 13))),
-		admission:    prometheus.NewHistogram(options("admission_seconds", "Time from a request's arrival until it is judged, recorded and handed on.", quick)),
-		completion:   prometheus.NewHistogram(options("completion_seconds", "Time from the end of a server's answer until what it closes is handed to the log.", quick)),
-		durations:    prometheus.NewHistogramVec(options("operation_duration_seconds", "Time from an operation's start to its end.", prometheus.ExponentialBuckets(1e-3, 3, 12)), []string{"method"}),
+		entries:       counter("entries_total", "Operations that have ended, and requests that were refused.", "transport", "direction", "method", "status"),
+		toolCalls:     counter("tool_calls_total", "Calls of tools that have ended or were refused.", "transport", "tool_name", "status"),
+		decisions:     counter("policy_decisions_total", "Decisions of the policy.", "action"),
+		rateLimited:   counter("rate_limit_rejections_total", "Requests that a rate limit refused.", "client_id", "tool_name"),
+		retries:       counter("http_upstream_retries_total", "Repeated attempts of reverse_proxy to reach a server.", "reason"),
+		refusals:      counter("http_refusals_total", "Requests refused before any decision of the policy.", "reason"),
+		unavailable:   counter("log_unavailable_total", "Messages that the audit log could not take.", "action"),
+		writes:        counter("storage_writes_total", "Batches of records written to the audit log.", "backend", "mode", "status"),
+		writeSeconds:  prometheus.NewHistogramVec(options("storage_write_duration_seconds", "Time to write a batch of records, with the disk's barrier in mode sync.", quick), []string{"backend", "mode"}),
+		batches:       prometheus.NewCounter(prometheus.CounterOpts{Namespace: "mcp_audit", Name: "async_batches_total", Help: "Batches of records."}),
+		batchSize:     prometheus.NewHistogram(options("async_batch_size", "Records in a batch.", prometheus.ExponentialBuckets(1, 2, 13))),
+		admission:     prometheus.NewHistogram(options("admission_seconds", "Time from a request's arrival until it is judged, recorded and handed on.", quick)),
+		completion:    prometheus.NewHistogram(options("completion_seconds", "Time from the end of a server's answer until what it closes is handed to the log.", quick)),
+		eventsDropped: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "mcp_audit", Name: "events_dropped_total", Help: "Events of Caddy's events app that were dropped, because their handlers are too slow."}),
+		durations:     prometheus.NewHistogramVec(options("operation_duration_seconds", "Time from an operation's start to its end.", prometheus.ExponentialBuckets(1e-3, 3, 12)), []string{"method"}),
 	}
 }
 
@@ -137,7 +140,7 @@ func (*series) Destruct() error { return nil }
 func (s *series) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		s.entries, s.toolCalls, s.decisions, s.rateLimited, s.retries, s.refusals, s.unavailable,
-		s.writes, s.writeSeconds, s.batches, s.batchSize, s.admission, s.completion, s.durations,
+		s.writes, s.writeSeconds, s.batches, s.batchSize, s.admission, s.completion, s.durations, s.eventsDropped,
 	}
 }
 
