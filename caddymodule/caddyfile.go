@@ -292,6 +292,7 @@ func choice(d *caddyfile.Dispenser, into *string, allowed ...string) error {
 //				reason <text>
 //			}
 //		}
+//		rate_limit <requests>/<duration> by <keys...> { … }    (see unmarshalRateLimit)
 //		redact off
 //		redact {
 //			keys <edits...>
@@ -323,6 +324,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"identity":               func() error { return some(d, &h.Identity) },
 		"principal":              func() error { h.Principal = new(PrincipalConfig); return h.Principal.unmarshalCaddyfile(d) },
 		"policy":                 func() error { h.Policy = new(PolicyConfig); return h.Policy.unmarshalCaddyfile(d) },
+		"rate_limit":             func() error { return h.unmarshalRateLimit(d) },
 		"redact":                 func() error { h.Redact = new(RedactConfig); return h.Redact.unmarshalCaddyfile(d) },
 		"origins":                func() error { return h.unmarshalOrigins(d) },
 		"max_body":               func() error { return size(d, &h.MaxBody, largestMaxBody) },
@@ -336,7 +338,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"block_foreign_endpoint": func() error { h.BlockForeignEndpoint = true; return none(d) },
 		"tool_labels":            func() error { return choice(d, &h.ToolLabels, "on", "off") },
 		"explain":                func() error { h.Explain = true; return none(d) },
-	})
+	}, "rate_limit")
 	return err
 }
 

@@ -129,12 +129,12 @@ func (x *exchange) openMessage(m *mcp.Message) *refusal {
 	base := x.message(m)
 	switch m.Kind {
 	case mcp.KindRequest:
-		if refused := x.decide(m, &base); refused != nil {
+		if refused := x.judge(m, &base); refused != nil {
 			return refused
 		}
 		return x.openRequest(m, base)
 	case mcp.KindNotification:
-		if refused := x.decide(m, &base); refused != nil {
+		if refused := x.judge(m, &base); refused != nil {
 			return refused
 		}
 		x.noteCancellation(m)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/policy"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/ratelimit"
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/redact"
 )
 
@@ -57,6 +58,9 @@ type Handler struct {
 
 	// Which calls are allowed. Default: all.
 	Policy *PolicyConfig `json:"policy,omitempty"`
+
+	// How many requests pass in what time. Default: any.
+	RateLimits []RateLimitConfig `json:"rate_limits,omitempty"`
 
 	// What is kept out of the records. Default: on, with the default keys.
 	Redact *RedactConfig `json:"redact,omitempty"`
@@ -121,6 +125,7 @@ type Handler struct {
 	policy     *policy.Policy
 	digest     string
 	redact     *redact.Profile
+	limits     []*ratelimit.Limit
 	configured *auditlog.Principal
 }
 
@@ -213,6 +218,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	if err := h.provisionLimits(); err != nil {
+		return err
+	}
+	if err := h.provisionRateLimits(app.(*App)); err != nil {
 		return err
 	}
 	h.lease = acquire(h.settings.Path)
