@@ -275,7 +275,7 @@ func choice(d *caddyfile.Dispenser, into *string, allowed ...string) error {
 //		log             <name>
 //		server_id       <name>
 //		client_id       <name or placeholder>
-//		identity        <placeholders...>
+//		identity        <placeholders...> { … }    (see unmarshalIdentity)
 //		principal {
 //			subject   <name>
 //			issuer    <name>
@@ -300,7 +300,7 @@ func choice(d *caddyfile.Dispenser, into *string, allowed ...string) error {
 //		origins         <origins...>
 //		max_body        <size>
 //		capture         <size>
-//		forward_headers Authorization
+//		forward_headers <headers...>
 //		mode            enforce|observe
 //		headers         enforce|record|off
 //		tool_labels     on|off
@@ -321,7 +321,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"log":                    func() error { return one(d, &h.Log) },
 		"server_id":              func() error { return one(d, &h.ServerID) },
 		"client_id":              func() error { return one(d, &h.ClientID) },
-		"identity":               func() error { return some(d, &h.Identity) },
+		"identity":               func() error { return h.unmarshalIdentity(d) },
 		"principal":              func() error { h.Principal = new(PrincipalConfig); return h.Principal.unmarshalCaddyfile(d) },
 		"policy":                 func() error { h.Policy = new(PolicyConfig); return h.Policy.unmarshalCaddyfile(d) },
 		"rate_limit":             func() error { return h.unmarshalRateLimit(d) },

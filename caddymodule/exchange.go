@@ -339,9 +339,7 @@ func (x *exchange) prepareRequest() {
 	h := r.Header
 	h.Del("Cookie")
 	h.Del("Proxy-Authorization")
-	if len(x.h.ForwardHeaders) == 0 {
-		h.Del("Authorization")
-	}
+	x.h.stripIdentity(h)
 	// With one of these Go's transport may send a request twice.
 	h.Del("Idempotency-Key")
 	h.Del("X-Idempotency-Key")

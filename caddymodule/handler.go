@@ -53,6 +53,9 @@ type Handler struct {
 	// that a client may set is no identity.
 	Identity []string `json:"identity,omitempty"`
 
+	// Where the issuer, client, roles and scopes of that caller stand.
+	IdentityClaims *IdentityClaims `json:"identity_claims,omitempty"`
+
 	// The identity of every caller, for a site without authentication.
 	Principal *PrincipalConfig `json:"principal,omitempty"`
 
@@ -78,8 +81,10 @@ type Handler struct {
 	// length and hash. Default: 1048576 (1 MiB).
 	Capture int64 `json:"capture,omitempty"`
 
-	// Credential headers that go on to the server. Only `Authorization` may be
-	// named; Cookie and Proxy-Authorization never go on. Default: none.
+	// Headers of the client that go on to the server: `Authorization`, and those
+	// by which a client could claim to be somebody, as `X-Forwarded-User`.
+	// Cookie and Proxy-Authorization never go on. Default: those that `identity`
+	// and `client_id` name.
 	ForwardHeaders []string `json:"forward_headers,omitempty"`
 
 	// `enforce` refuses and denies; `observe` forwards what it would refuse or
@@ -127,6 +132,9 @@ type Handler struct {
 	redact     *redact.Profile
 	limits     []*ratelimit.Limit
 	configured *auditlog.Principal
+	subjects   []subjectSource
+	// keptHeaders are the headers of stripIdentity that stay.
+	keptHeaders map[string]bool
 }
 
 // PolicyConfig says which calls are allowed: ordered rules, the first match
@@ -220,6 +228,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := h.provisionLimits(); err != nil {
 		return err
 	}
+	if err := h.provisionIdentity(); err != nil {
+		return err
+	}
 	if err := h.provisionRateLimits(app.(*App)); err != nil {
 		return err
 	}
@@ -254,7 +265,7 @@ func (h *Handler) provisionDecisions() (err error) {
 		if err := h.Principal.validate(); err != nil {
 			return err
 		}
-		if len(h.Identity) > 0 {
+		if len(h.Identity) > 0 || h.IdentityClaims != nil {
 			return errors.New("mcp_audit: principal and identity exclude each other; keep one")
 		}
 		p := h.Principal
@@ -329,8 +340,8 @@ func (h *Handler) provisionLimits() error {
 	}
 	for i, name := range h.ForwardHeaders {
 		name = http.CanonicalHeaderKey(name)
-		if name != "Authorization" {
-			return fmt.Errorf("mcp_audit: forward_headers: %s cannot be forwarded; only Authorization may be named", name)
+		if !canForward(name) {
+			return fmt.Errorf("mcp_audit: forward_headers: %s cannot be named; only Authorization and headers of an identity, such as X-Forwarded-User, are withheld from the server and may be", name)
 		}
 		h.ForwardHeaders[i] = name
 	}

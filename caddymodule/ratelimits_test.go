@@ -9,8 +9,10 @@ import (
 	"testing"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig"
-	_ "github.com/caddyserver/caddy/v2/modules/caddyhttp/caddyauth"
 )
+
+// hashOfPW is the hash of the password "pw".
+const hashOfPW = "$2a$04$fAnKYSg0KhP4Cz8LCc2CEuP6Qcf81ZT5z5jlkcxSgoARYFYY2xUzW"
 
 // rateAnswer is what a client makes of an answer.
 type rateAnswer struct {
@@ -223,8 +225,7 @@ func TestLimitGoesOnOverAReload(t *testing.T) {
 func TestCallersHaveTheirOwnBuckets(t *testing.T) {
 	up := newUpstream(t, ok)
 	r := start(t, up, "", "")
-	// Both have the password "pw".
-	const hash = "$2a$04$fAnKYSg0KhP4Cz8LCc2CEuP6Qcf81ZT5z5jlkcxSgoARYFYY2xUzW"
+	const hash = hashOfPW
 	route := strings.Replace(r.caddyfile("rate_limit 1/1h by subject", ""), "mcp_audit {\n\t\tserver_id", "basic_auth {\n\t\talice "+hash+"\n\t\tbob "+hash+"\n\t}\n\tmcp_audit {\n\t\tserver_id", 1)
 	if err := r.load(route); err != nil {
 		t.Fatal(err)
