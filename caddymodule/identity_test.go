@@ -79,6 +79,7 @@ func principalIn(records []record) (map[string]any, string) {
 // withAuth puts the third-party module in front of the audit.
 func withAuth(t *testing.T, r *rig, subdirectives string) {
 	t.Helper()
+	r.move()
 	cfg, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(r.caddyfile(subdirectives, "")), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -209,6 +210,7 @@ func TestNamedIdentityHeaderGoesOn(t *testing.T) {
 		{"client_id {http.request.header.Remote-User}", true, ""},
 		{"identity {http.request.header.X-Auth-User}", false, ""},
 	} {
+		r.move()
 		if err := r.load(r.caddyfile(c.options, "")); err != nil {
 			t.Fatal(err)
 		}
@@ -240,6 +242,7 @@ func TestForwardAuthNamesTheCaller(t *testing.T) {
 	}))
 	defer guard.Close()
 	r := start(t, up, "", "")
+	r.move()
 	text := strings.Replace(r.caddyfile(`identity {http.request.header.Remote-User} {
 		roles {http.request.header.Remote-Groups}
 	}`, ""), "\tmcp_audit {\n\t\tserver_id", "\tforward_auth "+strings.TrimPrefix(guard.URL, "http://")+" {\n\t\turi /verify\n\t\tcopy_headers Remote-User Remote-Groups\n\t}\n\tmcp_audit {\n\t\tserver_id", 1)
@@ -263,6 +266,7 @@ func TestForwardAuthNamesTheCaller(t *testing.T) {
 func TestBasicAuthNamesTheCaller(t *testing.T) {
 	up := newUpstream(t, ok)
 	r := start(t, up, "", "")
+	r.move()
 	text := strings.Replace(r.caddyfile("", ""), "\tmcp_audit {\n\t\tserver_id", "\tbasic_auth {\n\t\talice "+hashOfPW+"\n\t}\n\tmcp_audit {\n\t\tserver_id", 1)
 	if err := r.load(text); err != nil {
 		t.Fatal(err)
@@ -386,6 +390,7 @@ func TestCertificateNamesTheCallerOnceItIsVerified(t *testing.T) {
 		return strings.Replace(text, fmt.Sprintf("http://127.0.0.1:%d {", r.port),
 			fmt.Sprintf("https://localhost:%d {\n\tbind 127.0.0.1\n\ttls internal {\n%s\n}", r.port, clientAuth), 1)
 	}
+	r.move()
 	if err := r.load(site("", "")); err != nil {
 		t.Fatal(err)
 	}
@@ -435,6 +440,7 @@ func TestCertificateNamesTheCallerOnceItIsVerified(t *testing.T) {
 		{"asked for, and named", "client_auth {\nmode require\n}", "identity {http.request.tls.client.san.uris.0}", &self, nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			r.move()
 			if err := r.load(site(c.auth, c.options)); err != nil {
 				t.Fatal(err)
 			}
