@@ -432,18 +432,6 @@ func (r *PolicyRule) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return err
 }
 
-func (c *RedactConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	if d.NextArg() {
-		if d.Val() != "off" {
-			return d.Errf("redact: unknown argument %q; use off, or a block", d.Val())
-		}
-		c.Off = true
-		return none(d)
-	}
-	_, err := block(d, map[string]func() error{"keys": func() error { return some(d, &c.Keys) }})
-	return err
-}
-
 // duration reads one argument as a time between shortest and longest.
 func duration(d *caddyfile.Dispenser, into *caddy.Duration, shortest, longest time.Duration) error {
 	name := d.Val()

@@ -170,17 +170,6 @@ type PolicyRule struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// RedactConfig says what is replaced by `[REDACTED]` before a payload is
-// recorded. It never changes traffic.
-type RedactConfig struct {
-	// Edits of the default list of key patterns: `+name` adds one, `-name`
-	// removes one, `fragment:name` matches anywhere in a key.
-	Keys []string `json:"keys,omitempty"`
-
-	// Records payloads as they are. Default: false.
-	Off bool `json:"off,omitempty"`
-}
-
 // Values of Handler options.
 const (
 	modeEnforce = "enforce"
@@ -254,11 +243,7 @@ func (h *Handler) provisionDecisions() (err error) {
 	if h.Policy != nil {
 		h.digest = h.policy.Digest()
 	}
-	var cfg redact.Config
-	if h.Redact != nil {
-		cfg = redact.Config{Keys: h.Redact.Keys, Off: h.Redact.Off}
-	}
-	if h.redact, err = redact.New(cfg); err != nil {
+	if h.redact, err = h.Redact.compile(h.settings); err != nil {
 		return fmt.Errorf("mcp_audit: redact: %w", err)
 	}
 	if h.Principal != nil {
