@@ -228,11 +228,9 @@ func (x *exchange) openAnswer(m *mcp.Message, base auditlog.Message) *refusal {
 
 // decide judges a client's message and writes the decision into its record.
 func (x *exchange) decide(m *mcp.Message, base *auditlog.Message) *refusal {
-	d := x.h.policy.Decide(policy.Call{
-		Method:  base.Method,
-		Tool:    base.ToolName,
-		Name:    mcp.Text(m.Name.Of(x.body)),
-		HasTool: base.Method == methodToolsCall,
+	d := x.h.policy.Decide(&policy.Call{
+		Method: base.Method,
+		Name:   mcp.Text(m.Name.Of(x.body)),
 	})
 	if !d.InScope && d.Allow {
 		return nil

@@ -23,14 +23,14 @@ func TestFirstMatchDecides(t *testing.T) {
 		allow bool
 		rule  string
 	}{
-		{policy.Call{Method: "tools/call", Tool: "read_file", HasTool: true}, true, "A"},
-		{policy.Call{Method: "tools/call", Tool: "Read_file", HasTool: true}, false, "B"},
-		{policy.Call{Method: "tools/call", Tool: "read_file ", HasTool: true}, false, "B"},
+		{policy.Call{Method: "tools/call", Name: "read_file"}, true, "A"},
+		{policy.Call{Method: "tools/call", Name: "Read_file"}, false, "B"},
+		{policy.Call{Method: "tools/call", Name: "read_file "}, false, "B"},
 		{policy.Call{Method: "tools/list"}, true, "C"},
 		{policy.Call{Method: "prompts/list"}, false, ""},
 		{policy.Call{Method: "prompts/get", Name: "read_file"}, false, ""},
 	} {
-		if d := p.Decide(c.call); d.Allow != c.allow || d.RuleID != c.rule || !d.InScope {
+		if d := p.Decide(&c.call); d.Allow != c.allow || d.RuleID != c.rule || !d.InScope {
 			t.Errorf("%+v: %+v", c.call, d)
 		}
 	}
@@ -41,10 +41,10 @@ func TestScopeToolsOnlyJudgesNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := p.Decide(policy.Call{Method: "initialize"}); !d.Allow || d.InScope {
+	if d := p.Decide(&policy.Call{Method: "initialize"}); !d.Allow || d.InScope {
 		t.Errorf("initialize: %+v", d)
 	}
-	if d := p.Decide(policy.Call{Method: "tools/call", Tool: "x", HasTool: true}); d.Allow || !d.InScope {
+	if d := p.Decide(&policy.Call{Method: "tools/call", Name: "x"}); d.Allow || !d.InScope {
 		t.Errorf("tools/call: %+v", d)
 	}
 }
@@ -57,7 +57,7 @@ func TestMistakesNameTheRule(t *testing.T) {
 	for want, rules := range map[string][]policy.Rule{
 		"rule 1":     {{}},
 		`"A" is giv`: {{ID: "A"}, {ID: "A"}},
-		`"B" has`:    {{ID: "B", Tools: []string{""}}},
+		`rule "B": tool: an empty`: {{ID: "B", Tools: []string{""}}},
 		`"C" can`:    {{ID: "C", Methods: []string{"tools/list"}, Tools: []string{"x"}}},
 	} {
 		if _, err := policy.New(policy.Config{Rules: rules}); err == nil || !strings.Contains(err.Error(), want) {
@@ -68,7 +68,7 @@ func TestMistakesNameTheRule(t *testing.T) {
 
 func TestTheZeroPolicyAllowsEverything(t *testing.T) {
 	var p policy.Policy
-	if d := p.Decide(policy.Call{Method: "tools/call", Tool: "x", HasTool: true}); !d.Allow || d.RuleID != "" {
+	if d := p.Decide(&policy.Call{Method: "tools/call", Name: "x"}); !d.Allow || d.RuleID != "" {
 		t.Errorf("%+v", d)
 	}
 }
@@ -80,7 +80,7 @@ func TestAPolicyDoesNotFollowLaterChangesOfItsConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	tools[0] = "delete_file"
-	if d := p.Decide(policy.Call{Method: "tools/call", Tool: "delete_file", HasTool: true}); d.Allow {
+	if d := p.Decide(&policy.Call{Method: "tools/call", Name: "delete_file"}); d.Allow {
 		t.Errorf("%+v", d)
 	}
 }
@@ -134,10 +134,10 @@ func TestDecisionsEqualThoseOfANaiveEvaluator(t *testing.T) {
 			for _, tool := range tools {
 				call := policy.Call{Method: m}
 				if m == "tools/call" {
-					call.Tool, call.HasTool = tool, true
+					call.Name = tool
 				}
 				allow, rule := naive(cfg, call)
-				if d := p.Decide(call); d.Allow != allow || d.RuleID != rule {
+				if d := p.Decide(&call); d.Allow != allow || d.RuleID != rule {
 					t.Fatalf("policy %d, %+v: %+v, want %v %q", n, call, d, allow, rule)
 				}
 			}
@@ -161,7 +161,7 @@ func naive(cfg policy.Config, c policy.Call) (bool, string) {
 		if len(r.Tools) > 0 {
 			found := false
 			for _, tool := range r.Tools {
-				found = found || c.HasTool && tool == c.Tool
+				found = found || c.Method == "tools/call" && tool == c.Name
 			}
 			match = match && found
 		}
