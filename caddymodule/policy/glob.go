@@ -10,19 +10,20 @@ import (
 // byte for byte: nothing is folded, trimmed or normalised, so that names that
 // only look alike are different names.
 //
-//	*        alone: any value
-//	*        any run of characters, also none; in names up to a slash
-//	**       in names: any run of characters, slashes included
-//	?        one character; in names none that is a slash
-//	[a-z_]   one character of the class; [!a-z] or [^a-z] one that is not in it
-//	\c       the character c itself
+//   - alone: any value
+//   - any run of characters, also none; in names up to a slash
+//     **       in names: any run of characters, slashes included
+//     ?        one character; in names none that is a slash
+//     [a-z_]   one character of the class; [!a-z] or [^a-z] one that is not in it
+//     \c       the character c itself
 //
 // Anything else stands for itself. A class matches a slash only if it lists it.
 type pattern struct {
-	kind  patternKind
-	text  string  // exact value, or the part before the first wildcard
-	tail  string  // what a prefix pattern must end with
-	parts []piece // of a glob: what follows text
+	source string // as written
+	kind   patternKind
+	text   string  // exact value, or the part before the first wildcard
+	tail   string  // what a prefix pattern must end with
+	parts  []piece // of a glob: what follows text
 }
 
 type patternKind uint8
@@ -69,13 +70,15 @@ func parsePattern(text string, path bool) (pattern, error) {
 		return pattern{}, fmt.Errorf("pattern %q is not valid UTF-8", text)
 	}
 	if text == "*" {
-		return pattern{kind: patternAny}, nil
+		return pattern{source: text, kind: patternAny}, nil
 	}
 	pieces, err := parsePieces(text, path)
 	if err != nil {
 		return pattern{}, fmt.Errorf("bad glob %q: %w", text, err)
 	}
-	return simplify(pieces), nil
+	p := simplify(pieces)
+	p.source = text
+	return p, nil
 }
 
 // simplify finds the fast form of a pattern.

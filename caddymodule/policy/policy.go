@@ -100,8 +100,13 @@ type Decision struct {
 	InScope bool // false: not judged, so allowed
 
 	// Anomaly says, in one word for the record, that it was denied for want of
-	// a clear reading: condition_error or uri_ambiguous. Reason tells more.
+	// a clear reading: condition_error, uri_ambiguous or url_ambiguous. Reason
+	// tells more.
 	Anomaly string
+
+	// Of says which part of the message was denied if it was not the message
+	// itself: the method of a nested request, or the URI of a subscription.
+	Of string
 }
 
 // Policy is a compiled Config. It is immutable and safe for concurrent use. The
@@ -131,36 +136,14 @@ func New(cfg Config) (*Policy, error) {
 		if err != nil {
 			return nil, err
 		}
+		for j := range p.rules {
+			if p.rules[j].covers(&compiled) {
+				return nil, fmt.Errorf("rule %q can never match: rule %q before it matches all that it does; put it before that rule or remove it", r.ID, p.rules[j].id)
+			}
+		}
 		p.rules = append(p.rules, compiled)
 	}
 	return p, nil
-}
-
-// Decide judges one call. c is not kept.
-func (p *Policy) Decide(c *Call) Decision { return p.judge(c, false) }
-
-// Listed judges one entry of a list, as the call that it stands for: it is
-// listed exactly if this allows it. What only a call has, its arguments and
-// params, is unknown: where a condition depends on them, a rule that denies is
-// skipped and one that allows counts. c.Annotations are the entry's own.
-func (p *Policy) Listed(c *Call) Decision { return p.judge(c, true) }
-
-func (p *Policy) judge(c *Call, listing bool) Decision {
-	if p.cfg.ToolsOnly && !c.isToolCall() {
-		return Decision{Allow: true}
-	}
-	for i := range p.rules {
-		r := &p.rules[i]
-		if r.matches(c) {
-			return Decision{Allow: r.allow, RuleID: r.id, Reason: r.reason, InScope: true}
-		}
-	}
-	return Decision{Allow: !p.cfg.DefaultDeny, InScope: true}
-}
-
-// isToolCall reports whether a call is one of a tool, or about a task of one.
-func (c *Call) isToolCall() bool {
-	return c.Method == toolsCall || c.Of != nil && c.Of.Method == toolsCall
 }
 
 // Digest names the whole policy: the base64url SHA-256 of an unambiguous

@@ -55,10 +55,10 @@ func TestMistakesNameTheRule(t *testing.T) {
 		t.Errorf("%v, want a rule that can never match in scope tools_only", err)
 	}
 	for want, rules := range map[string][]policy.Rule{
-		"rule 1":     {{}},
-		`"A" is giv`: {{ID: "A"}, {ID: "A"}},
+		"rule 1":                   {{}},
+		`"A" is giv`:               {{ID: "A"}, {ID: "A"}},
 		`rule "B": tool: an empty`: {{ID: "B", Tools: []string{""}}},
-		`"C" can`:    {{ID: "C", Methods: []string{"tools/list"}, Tools: []string{"x"}}},
+		`"C" can`:                  {{ID: "C", Methods: []string{"tools/list"}, Tools: []string{"x"}}},
 	} {
 		if _, err := policy.New(policy.Config{Rules: rules}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

@@ -47,6 +47,7 @@ type rule struct {
 	id, reason string
 	allow      bool
 	tests      []test
+	when       *condition // nil: none
 }
 
 // test is one selector of a rule.
@@ -72,7 +73,45 @@ func compile(r Rule, toolsOnly bool) (rule, error) {
 		}
 		out.tests = append(out.tests, t)
 	}
+	if r.When != "" {
+		var err error
+		if out.when, err = compileCondition(r.When); err != nil {
+			return rule{}, fmt.Errorf("rule %q: %w", r.ID, err)
+		}
+	}
 	return out, out.possible(toolsOnly)
+}
+
+// covers reports whether a rule matches whatever a later one does.
+func (r *rule) covers(later *rule) bool {
+	if r.when != nil {
+		return false
+	}
+	for i := range r.tests {
+		mine := &r.tests[i]
+		theirs := later.test(mine.kind)
+		if theirs == nil {
+			return false
+		}
+		for j := range theirs.patterns {
+			if !mine.covers(&theirs.patterns[j]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// covers reports whether one of the patterns matches whatever p does, as far
+// as that is plain to see.
+func (t *test) covers(p *pattern) bool {
+	for i := range t.patterns {
+		switch mine := &t.patterns[i]; {
+		case mine.kind == patternAny, mine.source == p.source, p.kind == patternExact && mine.match(p.text):
+			return true
+		}
+	}
+	return false
 }
 
 // ofTools are the methods that have a tool: the call, and what is done with a
@@ -104,14 +143,25 @@ func (r *rule) test(kind selectorKind) *test {
 	return nil
 }
 
-// matches reports whether each selector does.
-func (r *rule) matches(c *Call) bool {
+// selects reports whether each selector matches. Which one does not is failed.
+// An error says that one has no answer.
+func (r *rule) selects(c *Call, listing bool) (t truth, failed *test, err error) {
+	t = yes
 	for i := range r.tests {
-		if !r.tests[i].matches(c) {
-			return false
+		var one truth
+		if r.tests[i].kind == selectURLHost {
+			one, err = r.tests[i].host(c, listing)
+		} else if r.tests[i].matches(c) {
+			one = yes
+		}
+		switch {
+		case err != nil, one == no:
+			return no, &r.tests[i], err
+		case one == undecided:
+			t = undecided
 		}
 	}
-	return true
+	return t, nil, nil
 }
 
 func (t *test) matches(c *Call) bool {
@@ -136,11 +186,27 @@ func (t *test) matches(c *Call) bool {
 		return t.anyOf(caller.Roles)
 	case selectScope:
 		return t.anyOf(caller.Scopes)
-	case selectServerID:
-		return t.any(c.ServerID)
 	default:
-		return false
+		return t.any(c.ServerID)
 	}
+}
+
+// host tests the host of a URL that a server sends the user to.
+func (t *test) host(c *Call, listing bool) (truth, error) {
+	if c.Method != elicitationCreate {
+		return no, nil
+	}
+	if listing {
+		return undecided, nil
+	}
+	host, present, err := elicitationHost(c.Params)
+	switch {
+	case err != nil:
+		return no, err
+	case present && t.any(host):
+		return yes, nil
+	}
+	return no, nil
 }
 
 var nobody Caller
