@@ -45,6 +45,7 @@ type exchange struct {
 	// carriesAnswers: the stream is that of an HTTP+SSE session.
 	carriesAnswers bool
 	principal      *auditlog.Principal
+	caller         *policy.Caller // the same, as the policy sees it
 	clientID       string
 	anomaly        []string
 
@@ -60,7 +61,8 @@ type exchange struct {
 	denials [][]byte    // of a batch, the answers to what is not forwarded
 	joiner  *mcp.Joiner // of those answers with the server's
 
-	tee *tee
+	next caddyhttp.Handler
+	tee  *tee
 }
 
 // messageLists holds lists of scanned messages between exchanges. Bodies are
@@ -178,6 +180,7 @@ func (x *exchange) openRequest(m *mcp.Message, base auditlog.Message) *refusal {
 			return refused
 		}
 	}
+	o.origin = x.originOf(m, base.Method)
 	o.lease = acquire(x.lease.path)
 	x.lease.open.add(o)
 	x.pending = append(x.pending, o)
@@ -224,30 +227,6 @@ func (x *exchange) openAnswer(m *mcp.Message, base auditlog.Message) *refusal {
 		return x.unrecorded(m, err)
 	}
 	return nil
-}
-
-// decide judges a client's message and writes the decision into its record.
-func (x *exchange) decide(m *mcp.Message, base *auditlog.Message) *refusal {
-	d := x.h.policy.Decide(&policy.Call{
-		Method: base.Method,
-		Name:   mcp.Text(m.Name.Of(x.body)),
-	})
-	if !d.InScope && d.Allow {
-		return nil
-	}
-	base.Policy = &auditlog.Policy{Decision: "allow", RuleID: d.RuleID, Digest: x.h.digest}
-	if d.Allow {
-		return nil
-	}
-	base.Policy.Decision, base.Policy.Reason = "deny", d.Reason
-	if x.h.observe() {
-		base.Anomaly = append(base.Anomaly, "denied")
-		return nil
-	}
-	return &refusal{
-		status: http.StatusOK, code: mcp.DeniedCode(mcp.Modern(base.ProtocolVersion)),
-		reason: "policy", message: "denied by policy", decided: base, m: m,
-	}
 }
 
 // noteCancellation marks the operation that a client's cancellation names, so
@@ -302,6 +281,7 @@ func (x *exchange) unrecorded(m *mcp.Message, err error) *refusal {
 
 // forward hands the original bytes on and follows the answer.
 func (x *exchange) forward(next caddyhttp.Handler) (err error) {
+	x.next = next
 	x.prepareRequest()
 	x.tee = newTee(x, x.w)
 	defer func() {

@@ -27,6 +27,8 @@ type sharedLog struct {
 	open     openOps
 	sessions sessionTable
 	tools    toolHeaders
+	notes    toolAnnotations
+	tasks    taskOrigins
 	refusals refusalJoiner
 	outage   outage
 	// finishing counts the exchanges whose answer is with the client, or about

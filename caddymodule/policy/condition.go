@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 
@@ -71,6 +72,8 @@ type condition struct {
 	// partial is program for lists, where args and params are unknown; nil if
 	// it does not use them.
 	partial cel.Program
+	// annotations: it uses those of the tool.
+	annotations bool
 }
 
 // compileCondition checks the types of a condition and compiles it. Errors name
@@ -95,7 +98,8 @@ func compileCondition(text string) (*condition, error) {
 	if c.program, err = env.Program(checked, cel.EvalOptions(cel.OptOptimize), limit); err != nil {
 		return nil, err
 	}
-	if usesCall(checked) {
+	c.annotations = uses(checked, varAnnotations)
+	if uses(checked, varArgs, varParams) {
 		c.partial, err = env.Program(checked, cel.EvalOptions(cel.OptOptimize, cel.OptPartialEval), limit)
 	}
 	return c, err
@@ -181,12 +185,14 @@ func checkLiterals(checked *cel.Ast) (err error) {
 	return err
 }
 
-// usesCall reports whether a condition depends on what only a call has.
-func usesCall(checked *cel.Ast) (uses bool) {
+// uses reports whether a condition refers to one of the variables.
+func uses(checked *cel.Ast, names ...string) bool {
 	for _, reference := range checked.NativeRep().ReferenceMap() {
-		uses = uses || reference.Name == varArgs || reference.Name == varParams
+		if slices.Contains(names, reference.Name) {
+			return true
+		}
 	}
-	return uses
+	return false
 }
 
 // truth is what a condition comes to.

@@ -17,6 +17,7 @@ const (
 	anomalyCondition = "condition_error"
 	anomalyURI       = "uri_ambiguous"
 	anomalyURL       = "url_ambiguous"
+	anomalyInput     = "input_ambiguous"
 )
 
 // Decide judges one call: the message itself, each URI that it subscribes to,
@@ -67,6 +68,13 @@ func (p *Policy) judgeSubscriptions(c *Call, trace *Trace, d *Decision) {
 // again with. The questions themselves were judged when they were asked, so
 // that what only they held is unknown here.
 func (p *Policy) judgeInputs(c *Call, trace *Trace, d *Decision) {
+	if p.cfg.ToolsOnly {
+		return
+	}
+	if c.InputResponses[0] != '{' {
+		*d = Decision{InScope: true, Anomaly: anomalyInput, Reason: "inputResponses is no object"}
+		return
+	}
 	mcp.Members(c.InputResponses, func(_, value []byte) {
 		if !d.Allow {
 			return
@@ -123,6 +131,9 @@ func (p *Policy) judge(c *Call, listing bool, trace *Trace) Decision {
 		if sub := p.judgeOne(&other, listing, trace.part(form)); !sub.Allow {
 			if sub.Anomaly == "" {
 				sub.Anomaly = anomalyURI
+			}
+			if sub.Reason == "" {
+				sub.Reason = "the URI can also be read as one that is not allowed"
 			}
 			return sub
 		}
