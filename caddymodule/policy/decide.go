@@ -18,6 +18,7 @@ const (
 	anomalyURI       = "uri_ambiguous"
 	anomalyURL       = "url_ambiguous"
 	anomalyInput     = "input_ambiguous"
+	anomalyName      = "name_too_long"
 )
 
 // Decide judges one call: the message itself, each URI that it subscribes to,
@@ -32,6 +33,9 @@ func (p *Policy) Decide(c *Call) Decision { return p.decide(c, false, nil) }
 func (p *Policy) Listed(c *Call) Decision { return p.decide(c, true, nil) }
 
 func (p *Policy) decide(c *Call, listing bool, trace *Trace) Decision {
+	if len(p.rules) == 0 && !p.cfg.DefaultDeny {
+		return Decision{Allow: true, InScope: !p.cfg.ToolsOnly || c.isToolCall()}
+	}
 	d := p.judge(c, listing, trace)
 	if d.Allow && len(c.Subscriptions) > 0 {
 		p.judgeSubscriptions(c, trace, &d)
@@ -171,6 +175,11 @@ func (p *Policy) judgeOne(c *Call, listing bool, trace *Trace) Decision {
 	if p.cfg.ToolsOnly && !c.isToolCall() {
 		trace.outOfScope()
 		return Decision{Allow: true}
+	}
+	if len(c.Name) > maxName || len(c.Method) > maxName {
+		// Nothing that is meant has such a name, and it would cost too much to
+		// compare with every pattern.
+		return Decision{InScope: true, Anomaly: anomalyName, Reason: "a name is longer than a policy compares"}
 	}
 	var known *facts
 	for i := range p.rules {

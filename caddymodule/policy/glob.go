@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"math/bits"
 	"strings"
 	"unicode/utf8"
 )
@@ -38,7 +39,7 @@ const (
 // piece is one element of a glob.
 type piece struct {
 	kind   pieceKind
-	text   string // literal
+	char   rune // of pieceText
 	negate bool
 	ranges []runeRange
 }
@@ -46,17 +47,20 @@ type piece struct {
 type pieceKind uint8
 
 const (
-	pieceText  pieceKind = iota
-	pieceOne             // ?
-	pieceClass           // [...]
-	pieceRun             // * up to a slash
-	pieceAll             // * or ** over slashes
+	pieceText  pieceKind = iota // one character
+	pieceOne                    // ?
+	pieceClass                  // [...]
+	pieceRun                    // * up to a slash
+	pieceAll                    // * or ** over slashes
 )
 
 type runeRange struct{ from, to rune }
 
-// maxPattern bounds the length of a pattern in bytes.
-const maxPattern = 4096
+// The bounds of patterns and of what is matched with them, in bytes.
+const (
+	maxPattern = 1024
+	maxName    = 16 << 10
+)
 
 // parsePattern compiles a pattern. In a path, * and ? stop at a slash.
 func parsePattern(text string, path bool) (pattern, error) {
@@ -68,6 +72,11 @@ func parsePattern(text string, path bool) (pattern, error) {
 	}
 	if !utf8.ValidString(text) {
 		return pattern{}, fmt.Errorf("pattern %q is not valid UTF-8", text)
+	}
+	for _, prefix := range []string{"{env.", "{file.", "{http.", "{system.", "{vars."} {
+		if strings.Contains(text, prefix) {
+			return pattern{}, fmt.Errorf("placeholders are not replaced in patterns, and %q looks like one; write {$NAME} for a variable of the environment", text)
+		}
 	}
 	if text == "*" {
 		return pattern{source: text, kind: patternAny}, nil
@@ -84,39 +93,42 @@ func parsePattern(text string, path bool) (pattern, error) {
 // simplify finds the fast form of a pattern.
 func simplify(pieces []piece) pattern {
 	p := pattern{kind: patternPieces}
-	if pieces[0].kind == pieceText {
-		p.text, pieces = pieces[0].text, pieces[1:]
-	}
-	switch {
-	case len(pieces) == 0:
+	p.text, pieces = leading(pieces)
+	if len(pieces) == 0 {
 		p.kind = patternExact
-	case pieces[0].kind == pieceAll && len(pieces) == 1:
-		p.kind = patternAffix
-	case pieces[0].kind == pieceAll && len(pieces) == 2 && pieces[1].kind == pieceText:
-		p.kind, p.tail = patternAffix, pieces[1].text
-	default:
-		p.parts = pieces
+		return p
 	}
+	if pieces[0].kind == pieceAll {
+		if tail, rest := leading(pieces[1:]); len(rest) == 0 {
+			p.kind, p.tail = patternAffix, tail
+			return p
+		}
+	}
+	p.parts = pieces
 	return p
 }
 
-func parsePieces(text string, path bool) (pieces []piece, err error) {
-	literal := func(s string) {
-		if n := len(pieces); n > 0 && pieces[n-1].kind == pieceText {
-			pieces[n-1].text += s
-			return
-		}
-		pieces = append(pieces, piece{kind: pieceText, text: s})
+// leading is the text that a glob begins with, and what follows it.
+func leading(pieces []piece) (string, []piece) {
+	n := 0
+	var text strings.Builder
+	for ; n < len(pieces) && pieces[n].kind == pieceText; n++ {
+		text.WriteRune(pieces[n].char)
 	}
+	return text.String(), pieces[n:]
+}
+
+func parsePieces(text string, path bool) (pieces []piece, err error) {
+	literal := func(r rune) { pieces = append(pieces, piece{kind: pieceText, char: r}) }
 	for i := 0; i < len(text); {
-		_, size := utf8.DecodeRuneInString(text[i:])
+		r, size := utf8.DecodeRuneInString(text[i:])
 		switch text[i] {
 		case '\\':
 			if i+1 == len(text) {
 				return nil, fmt.Errorf(`it ends with a backslash; write \\ for one`)
 			}
-			_, size = utf8.DecodeRuneInString(text[i+1:])
-			literal(text[i+1 : i+1+size])
+			r, size = utf8.DecodeRuneInString(text[i+1:])
+			literal(r)
 			size++
 		case '*':
 			stars := len(text[i:]) - len(strings.TrimLeft(text[i:], "*"))
@@ -147,7 +159,7 @@ func parsePieces(text string, path bool) (pieces []piece, err error) {
 		case ']':
 			return nil, fmt.Errorf(`it has a ] without a [; write \] for one`)
 		default:
-			literal(text[i : i+size])
+			literal(r)
 		}
 		i += size
 	}
@@ -213,75 +225,70 @@ func (p *pattern) match(s string) bool {
 	}
 }
 
-// matchPieces matches by going back to the last run that may take one more
-// character. A run that stops at slashes may not be extended past one, but an
-// earlier one that passes them may, so both are remembered: the cost is at most
-// pieces times the square of the length.
-func matchPieces(pieces []piece, s string) bool {
-	i, at := 0, 0
-	run, runAt := -1, 0 // last * of one segment
-	all, allAt := -1, 0 // last one over slashes
-	for {
-		if i < len(pieces) {
-			switch p := &pieces[i]; p.kind {
-			case pieceAll:
-				all, allAt, run = i, at, -1
-				i++
-				continue
-			case pieceRun:
-				run, runAt = i, at
-				i++
-				continue
-			default:
-				if n := p.one(s[at:]); n >= 0 {
-					i++
-					at += n
+// states is a set of places in a glob: bit i is before piece i.
+type states [maxPattern/64 + 1]uint64
+
+func (s *states) add(pieces []piece, i int) {
+	s[i>>6] |= 1 << (i & 63)
+	// A run may also be empty.
+	for ; i < len(pieces) && pieces[i].run(); i++ {
+		s[(i+1)>>6] |= 1 << ((i + 1) & 63)
+	}
+}
+
+// matchPieces follows all ways to match at once, so that no value, however
+// long, takes more than its length times that of the pattern.
+func matchPieces(pieces []piece, value string) bool {
+	var now, next states
+	words := len(pieces)>>6 + 1
+	now.add(pieces, 0)
+	for _, r := range value {
+		some := uint64(0)
+		for w := range words {
+			for set := now[w]; set != 0; set &= set - 1 {
+				i := w<<6 | bits.TrailingZeros64(set)
+				if i == len(pieces) {
 					continue
 				}
+				switch p := &pieces[i]; {
+				case !p.takes(r):
+				case p.run():
+					next.add(pieces, i)
+				default:
+					next.add(pieces, i+1)
+				}
 			}
-		} else if at == len(s) {
-			return true
+			now[w] = 0
 		}
-		switch {
-		case run >= 0 && runAt < len(s) && s[runAt] != '/':
-			runAt += runeLen(s[runAt:])
-			i, at = run+1, runAt
-		case all >= 0 && allAt < len(s):
-			allAt += runeLen(s[allAt:])
-			i, at, run = all+1, allAt, -1
-		default:
+		for w := range words {
+			some |= next[w]
+		}
+		if some == 0 {
 			return false
 		}
+		now, next = next, now
 	}
+	return now[len(pieces)>>6]>>(len(pieces)&63)&1 == 1
 }
 
-// one matches a piece that is no run at the start of s and returns the length
-// that it takes, -1 if it does not match.
-func (p *piece) one(s string) int {
-	if p.kind == pieceText {
-		if strings.HasPrefix(s, p.text) {
-			return len(p.text)
+// run reports whether a piece takes any number of characters.
+func (p *piece) run() bool { return p.kind == pieceRun || p.kind == pieceAll }
+
+// takes reports whether a piece takes a character.
+func (p *piece) takes(r rune) bool {
+	switch p.kind {
+	case pieceText:
+		return r == p.char
+	case pieceRun:
+		return r != '/'
+	case pieceClass:
+		for _, rr := range p.ranges {
+			if r >= rr.from && r <= rr.to {
+				return !p.negate
+			}
 		}
-		return -1
+		return p.negate
+	default:
+		return true
 	}
-	if s == "" {
-		return -1
-	}
-	r, size := utf8.DecodeRuneInString(s)
-	if p.kind == pieceOne {
-		return size
-	}
-	in := false
-	for _, rr := range p.ranges {
-		in = in || r >= rr.from && r <= rr.to
-	}
-	if in == p.negate {
-		return -1
-	}
-	return size
-}
-
-func runeLen(s string) int {
-	_, size := utf8.DecodeRuneInString(s)
-	return size
 }

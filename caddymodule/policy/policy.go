@@ -100,8 +100,8 @@ type Decision struct {
 	InScope bool // false: not judged, so allowed
 
 	// Anomaly says, in one word for the record, that it was denied for want of
-	// a clear reading: condition_error, uri_ambiguous, url_ambiguous or
-	// input_ambiguous. Reason tells more.
+	// a clear reading: condition_error, uri_ambiguous, url_ambiguous,
+	// input_ambiguous or name_too_long. Reason tells more.
 	Anomaly string
 
 	// Of says which part of the message was denied if it was not the message

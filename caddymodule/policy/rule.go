@@ -66,6 +66,9 @@ func compile(r Rule, toolsOnly bool) (rule, error) {
 		t := test{kind: selectorKind(kind)}
 		for _, text := range texts {
 			p, err := parsePattern(text, s.path)
+			if err == nil && t.kind == selectURLHost && text != lowerASCII(text) {
+				err = fmt.Errorf("hosts are compared in lower case; write %q", lowerASCII(text))
+			}
 			if err != nil {
 				return rule{}, fmt.Errorf("rule %q: %s: %w", r.ID, s.name, err)
 			}
