@@ -195,6 +195,7 @@ func (h *Handler) provisionDecisions() (err error) {
 	}
 	if h.Policy != nil {
 		h.digest = h.policy.Digest()
+		h.settings.addPolicy(h.ServerID, h.digest)
 	}
 	var cfg redact.Config
 	if h.Redact != nil {

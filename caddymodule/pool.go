@@ -161,6 +161,9 @@ func (s *sharedLog) applyLocked(ctx context.Context, settings *logSettings) erro
 			return err
 		}
 	}
+	if err := s.recordPoliciesLocked(ctx, settings); err != nil {
+		return fmt.Errorf("log %s: recording the changed policy: %w", s.path, err)
+	}
 	s.settings = settings
 	return nil
 }

@@ -105,6 +105,9 @@ func compileCondition(text string) (*condition, error) {
 	return c, err
 }
 
+// groups are what qualified names begin with.
+var groups = []string{"principal", "request", "tool"}
+
 // conditionError says what is wrong with a condition, in one line.
 func conditionError(text string, issues *cel.Issues) error {
 	list := issues.Errors()
@@ -117,15 +120,11 @@ func conditionError(text string, issues *cel.Issues) error {
 	if typed, ok := strings.CutPrefix(message, "undeclared reference to '"); ok {
 		typed, _, _ = strings.Cut(typed, "'")
 		names := words()
-		message = fmt.Sprintf("there is no %s", typed)
-		for _, group := range []string{"principal", "request", "tool"} {
-			if typed != group {
-				continue
-			}
-			typed = qualified(lineOf(text, first.Location.Line()), first.Location.Column(), group)
-			message = fmt.Sprintf("there is no %s", typed)
+		whole := qualified(lineOf(text, first.Location.Line()), first.Location.Column(), typed)
+		if Nearest(typed, names) == "" || slices.Contains(groups, typed) {
+			typed = whole
 		}
-		message += "; " + Hint(typed, names)
+		message = fmt.Sprintf("there is no %s; %s", typed, Hint(typed, names))
 	}
 	return fmt.Errorf("condition, line %d column %d: %s", first.Location.Line(), column, message)
 }
