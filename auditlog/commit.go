@@ -108,7 +108,7 @@ func (l *Log) nextTick() time.Duration {
 
 // commit writes what the log owes and a batch, and acknowledges it.
 func (l *Log) commit(batch []*entry) {
-	opt := l.options()
+	opt, began := l.options(), time.Now()
 	err := l.repair()
 	written := l.commits.work[:0]
 	if err == nil {
@@ -120,6 +120,7 @@ func (l *Log) commit(batch []*entry) {
 		flushed = l.flush()
 	}
 	l.settle(errors.Join(err, flushed))
+	l.observe(len(written), began, opt.durability, errors.Join(err, flushed))
 	for _, e := range written {
 		l.acknowledge(e, flushed)
 	}
@@ -397,6 +398,9 @@ func (l *Log) publish(t position, entries []*entry) {
 		}
 	}
 	l.pos = t
+	if checkpoint {
+		l.checkpointTime = l.cfg.Now()
+	}
 	l.posMu.Unlock()
 	l.commits.roots = roots
 	l.noteUnchecked()

@@ -111,6 +111,9 @@ type Config struct {
 	// Copier, if not nil, gets a copy of each intent, outcome and event. The
 	// Log closes it; Open, if it fails, does not.
 	Copier Copier
+	// Observe, if not nil, is told of each batch of records that was written, or
+	// could not be. The committer calls it, so it must not block.
+	Observe func(Commit)
 	// Version and Actor go into the start and stop records: the product's
 	// version, and who started it.
 	Version, Actor string

@@ -60,6 +60,7 @@ type queue struct {
 	space  chan struct{} // closed and replaced when entries were taken
 	closed bool
 	wake   chan struct{}
+	waits  uint64 // of callers, for space
 }
 
 // put queues an entry, waiting for space as long as ctx allows.
@@ -78,6 +79,7 @@ func (q *queue) put(ctx context.Context, e *entry) error {
 			return nil
 		}
 		space := q.space
+		q.waits++
 		q.mu.Unlock()
 		select {
 		case <-space:
@@ -136,8 +138,8 @@ func (q *queue) close() []*entry {
 	return rest
 }
 
-func (q *queue) length() (records, bytes int) {
+func (q *queue) length() (records, bytes int, waits uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.items), q.bytes
+	return len(q.items), q.bytes, q.waits
 }

@@ -1,5 +1,7 @@
 package auditlog
 
+import "time"
+
 // Status is how a log is at one moment.
 type Status struct {
 	// Healthy says that the last attempt to write succeeded. Err is why not,
@@ -22,8 +24,14 @@ type Status struct {
 	Records      uint64 `json:"records"`
 	Durable      uint64 `json:"durable"`
 	Checkpointed uint64 `json:"checkpointed"`
-	Segment      uint64 `json:"segment"` // number of the log's file, from 0
-	Bytes        int64  `json:"bytes"`   // size of the log's file
+	// UncheckedSince is when the oldest record that no checkpoint covers was
+	// seen; zero if there is none.
+	UncheckedSince time.Time `json:"unchecked_since,omitzero"`
+	// CheckpointTime is when the newest checkpoint was written or first seen,
+	// since the log was opened.
+	CheckpointTime time.Time `json:"checkpoint_time,omitzero"`
+	Segment        uint64    `json:"segment"` // number of the log's file, from 0
+	Bytes          int64     `json:"bytes"`   // size of the log's file
 
 	OpenOperations int    `json:"open_operations"` // of this writer
 	OpenIntents    int    `json:"open_intents"`    // of all writers
@@ -31,6 +39,8 @@ type Status struct {
 	OwedBytes      int    `json:"owed_bytes"`
 	Queued         int    `json:"queued"`
 	QueuedBytes    int    `json:"queued_bytes"`
+	QueueLimit     int    `json:"queue_limit"`    // bytes
+	QueueWaits     uint64 `json:"queue_waits"`    // of callers, for space in the queue, since the log was opened
 	Missed         uint64 `json:"missed"`         // forwarded unrecorded, since the log was opened
 	MissedPending  uint64 `json:"missed_pending"` // of those, not yet in a gap record
 	RepeatedEnds   uint64 `json:"repeated_ends"`  // calls of Operation.End beyond the first
@@ -47,11 +57,13 @@ func (l *Log) Status() Status {
 	s.Origin, s.KeyID, s.Records, s.Checkpointed, s.Bytes = l.pos.origin, l.pos.keyID, l.pos.next, l.pos.checkpointed, l.pos.offset
 	s.Segment, s.VKey = l.pos.segment, l.vkey
 	s.OpenOperations, s.OpenIntents = len(l.ops), len(l.pos.open)
+	s.CheckpointTime = l.checkpointTime
 	l.posMu.Unlock()
 	s.Path, s.Run = l.store.Path(), l.run
 	s.Durable = l.sync.durable.Load()
 	s.RepeatedEnds = l.repeated.Load()
-	s.Queued, s.QueuedBytes = l.queue.length()
+	s.Queued, s.QueuedBytes, s.QueueWaits = l.queue.length()
+	s.QueueLimit = l.queue.limit
 	var blocked error
 	if set := l.anchorSet(); set != nil {
 		s.Anchors, blocked = set.Status(), set.Blocked()
@@ -62,6 +74,7 @@ func (l *Log) Status() Status {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	s.UncheckedSince = l.unchecked
 	s.Owed, s.OwedBytes = len(l.debts.owed), l.debts.owedBytes
 	s.Missed, s.MissedPending, s.TornBytes = l.debts.missedAll, l.debts.missed.count, l.debts.torn
 	switch {

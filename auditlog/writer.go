@@ -46,6 +46,8 @@ type Log struct {
 	posMu sync.Mutex
 	pos   position
 	ops   map[uint64]*Operation // of this Log, without an outcome, by seq of the intent
+	// checkpointTime is when pos first had its newest checkpoint.
+	checkpointTime time.Time
 
 	sync     flusher
 	repeated atomic.Uint64 // calls of End beyond the first

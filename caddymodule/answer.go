@@ -73,8 +73,14 @@ func (x *exchange) serverMessage(m *mcp.Message, data []byte) {
 			return
 		}
 		x.learnDecisions(m, data)
-		if o.method == methodToolsList && o.modern && m.Kind == mcp.KindResult {
-			x.lease.tools.learn(x.h.ServerID, ownerOf(x.principal), m.Result.Of(data))
+		if m.Kind == mcp.KindError {
+			o.code.Store(errorCode(m, data))
+		}
+		if o.method == methodToolsList && m.Kind == mcp.KindResult {
+			x.lease.series.learn(m.Result.Of(data))
+			if o.modern {
+				x.lease.tools.learn(x.h.ServerID, ownerOf(x.principal), m.Result.Of(data))
+			}
 		}
 		out := x.outcome(m, data, m.Whole.Of(data), auditlog.ServerToClient)
 		out.HTTPStatus = x.oddStatus()
@@ -167,6 +173,8 @@ func (x *exchange) serverRequest(m *mcp.Message, data []byte, gone bool) error {
 		log:     x.lease.sharedLog,
 		method:  base.Method,
 		started: time.Now(),
+		counted: entryOf(&base, x.h.plainLabels()),
+		span:    x.startSpan(m, data, &base),
 		key: operationKey{
 			scope:     x.scope(),
 			direction: auditlog.ServerToClient,
@@ -185,10 +193,12 @@ func (x *exchange) serverRequest(m *mcp.Message, data []byte, gone bool) error {
 		forward := x.h.settings.OnFailure != onFailureBlock
 		x.lease.unavailable(forward, err, x.h.logger)
 		if !forward {
+			endSpan(o.span, "", auditlog.InternalError, 0)
 			return err
 		}
 	}
 	o.lease = acquire(x.lease.path)
+	x.lease.series.decided(base.Policy)
 	x.lease.open.add(o)
 	x.asked = append(x.asked, o)
 	return nil

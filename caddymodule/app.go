@@ -32,6 +32,8 @@ type App struct {
 
 	settings map[string]*logSettings
 	leases   []*lease
+	series   *seriesLease
+	events   *eventSender
 	logger   *zap.Logger
 	ctx      context.Context
 }
@@ -61,14 +63,17 @@ func (a *App) Provision(ctx caddy.Context) error {
 		paths[s.Path] = name
 		a.settings[name] = s
 	}
-	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
+	a.series = acquireSeries()
+	if err := registerMetrics(ctx.GetMetricsRegistry(), a.series.series); err != nil {
 		return fmt.Errorf("mcp_audit: registering metrics: %w", err)
 	}
 	events, err := ctx.App("events")
 	if err != nil {
 		return fmt.Errorf("getting the events app: %w", err)
 	}
-	return events.(*caddyevents.App).On("stopping", stoppingHandler{})
+	app := events.(*caddyevents.App)
+	a.events = newEventSender(ctx, app, a.series.series)
+	return app.On("stopping", stoppingHandler{})
 }
 
 // use returns the settings of a log for a handler. Naming `default` without
@@ -107,6 +112,7 @@ func (a *App) Start() error {
 			zap.String("log", name), zap.String("path", s.Path),
 			zap.String("origin", st.Origin), zap.Uint64("records", st.Records))
 	}
+	a.events.start()
 	return nil
 }
 
@@ -116,8 +122,14 @@ func (a *App) Stop() error { return a.Cleanup() }
 
 // Cleanup releases what Start acquired, also when the start failed half-way.
 func (a *App) Cleanup() error {
+	if a.events != nil {
+		a.events.stop()
+	}
 	for _, l := range a.leases {
 		l.release()
+	}
+	if a.series != nil {
+		a.series.release()
 	}
 	return nil
 }

@@ -70,12 +70,16 @@ func (x *exchange) observeAnswer(m *mcp.Message, data []byte, out *auditlog.Outc
 // it in the client's place, so that the tool that waits for it goes on.
 func (x *exchange) withholdRequest(m *mcp.Message, data []byte, base auditlog.Message) {
 	base.OperationID = auditlog.NewOperationID()
-	x.eventAfter(auditlog.Event{
+	e := auditlog.Event{
 		Message: base,
 		Result:  auditlog.Denied,
 		Params:  x.payload(m.Params.Of(data), int(x.h.Capture)),
 		Request: m.Whole.Of(data),
-	})
+	}
+	x.eventAfter(e)
+	x.lease.series.decided(base.Policy)
+	x.lease.series.refused(entryOf(&base, x.h.plainLabels()), true, "policy", auditlog.Denied)
+	x.h.events.refused(x.h.settings.name, &e)
 	x.answerServer(mcp.AppendError(nil, m.ID.Of(data), mcp.DeniedCode(mcp.Modern(base.ProtocolVersion)), deniedMessage, nil))
 }
 
@@ -93,6 +97,7 @@ func (x *exchange) withholdAnswer(m *mcp.Message, data []byte, d policy.Decision
 		modern = o.modern
 		out := x.outcome(m, data, m.Whole.Of(data), auditlog.ServerToClient)
 		out.Result, out.Reason, out.Policy = auditlog.Denied, "policy", x.recorded(d)
+		x.lease.series.decided(out.Policy)
 		out.HTTPStatus = x.oddStatus()
 		out.Anomaly = slices.Clip(x.anomaly)
 		if d.Anomaly != "" {

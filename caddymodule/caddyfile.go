@@ -296,6 +296,7 @@ func choice(d *caddyfile.Dispenser, into *string, allowed ...string) error {
 //		forward_headers Authorization
 //		mode            enforce|observe
 //		headers         enforce|record|off
+//		tool_labels     on|off
 //		refusals        off | <n>/s
 //		session_ttl     <duration>
 //		keepalive       <duration>
@@ -327,6 +328,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"session_ttl":            func() error { return duration(d, &h.SessionTTL, shortestSessionTTL, longestSessionTTL) },
 		"keepalive":              func() error { return duration(d, &h.Keepalive, shortestKeepalive, longestKeepalive) },
 		"block_foreign_endpoint": func() error { h.BlockForeignEndpoint = true; return none(d) },
+		"tool_labels":            func() error { return choice(d, &h.ToolLabels, "on", "off") },
 		"explain":                func() error { h.Explain = true; return none(d) },
 	})
 	return err

@@ -56,6 +56,7 @@ type exchange struct {
 	initialize bool   // one of the requests opens a session
 	opened     string // the session that its answer opened
 	attempts   atomic.Int32
+	answering  atomic.Bool // the server answered the last attempt
 
 	smaller []byte      // of a batch, what is forwarded in place of body; nil: body
 	denials [][]byte    // of a batch, the answers to what is not forwarded
@@ -157,6 +158,7 @@ func (x *exchange) openRequest(m *mcp.Message, base auditlog.Message) *refusal {
 		method:  base.Method,
 		modern:  mcp.Modern(base.ProtocolVersion),
 		started: time.Now(),
+		counted: entryOf(&base, x.h.plainLabels()),
 		abort:   x.abort,
 		key: operationKey{
 			scope:     x.scope(),
@@ -164,6 +166,7 @@ func (x *exchange) openRequest(m *mcp.Message, base auditlog.Message) *refusal {
 			id:        mcp.IDKey(m.ID.Of(x.body), m.IDType),
 		},
 		attempts: &x.attempts,
+		span:     x.startSpan(m, x.body, &base),
 	}
 	if x.batch {
 		o.rawID = bytes.Clone(m.ID.Of(x.body))
@@ -177,10 +180,15 @@ func (x *exchange) openRequest(m *mcp.Message, base auditlog.Message) *refusal {
 	}
 	if err != nil {
 		if refused := x.unrecorded(m, err); refused != nil {
+			endSpan(o.span, "", auditlog.InternalError, int32(refused.code))
 			return refused
 		}
 	}
 	o.origin = x.originOf(m, base.Method)
+	if o.span != nil && !x.batch {
+		x.forwardSpan(o.span)
+	}
+	x.lease.series.decided(base.Policy)
 	o.lease = acquire(x.lease.path)
 	x.lease.open.add(o)
 	x.pending = append(x.pending, o)
@@ -199,6 +207,7 @@ func (x *exchange) openNotification(m *mcp.Message, base auditlog.Message) *refu
 	if err != nil {
 		return x.unrecorded(m, err)
 	}
+	x.lease.series.decided(base.Policy)
 	x.setPlaceholders(base, nil)
 	return nil
 }
@@ -214,6 +223,7 @@ func (x *exchange) openAnswer(m *mcp.Message, base auditlog.Message) *refusal {
 	whole := m.Whole.Of(x.body)
 	if o := x.lease.open.find(key); o != nil {
 		out := x.outcome(m, x.body, whole, auditlog.ClientToServer)
+		o.code.Store(errorCode(m, x.body))
 		if err := o.endFirst(out); err != nil {
 			return x.unrecorded(m, err)
 		}
@@ -286,8 +296,10 @@ func (x *exchange) forward(next caddyhttp.Handler) (err error) {
 	x.tee = newTee(x, x.w)
 	defer func() {
 		p := recover()
+		ended := time.Now()
 		x.finish(p, err)
 		x.setFinishing(false)
+		x.lease.series.completion.Observe(time.Since(ended).Seconds())
 		if p != nil {
 			panic(p)
 		}
@@ -315,7 +327,12 @@ func (x *exchange) prepareRequest() {
 	// header would make the transport ask for gzip.
 	h.Set("Accept-Encoding", "identity")
 	x.r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
-		GetConn: func(string) { x.attempts.Add(1) },
+		GetConn: func(string) {
+			if x.attempts.Add(1) > 1 {
+				x.lease.series.retried(x.answering.Swap(false))
+			}
+		},
+		GotFirstResponseByte: func() { x.answering.Store(true) },
 	}))
 	r = x.r
 	if x.body == nil {

@@ -106,12 +106,17 @@ type Handler struct {
 	// Tells a denied client the rule's id and reason. Default: false.
 	Explain bool `json:"explain,omitempty"`
 
+	// Whether metrics name tools and clients: `on` or `off`. With `off` they
+	// all are `other`. Default: on.
+	ToolLabels string `json:"tool_labels,omitempty"`
+
 	// The transport that records name: `http` or `stdio`. Default: http. The
 	// shim sets it, since its traffic is a child's stdio.
 	Transport string `json:"transport,omitempty"`
 
 	settings   *logSettings
 	lease      *lease
+	events     *eventSender
 	logger     *zap.Logger
 	policy     *policy.Policy
 	digest     string
@@ -170,6 +175,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if h.settings, err = app.(*App).use(h.Log); err != nil {
 		return err
 	}
+	h.events = app.(*App).events
 	if err := h.provisionDecisions(); err != nil {
 		return err
 	}
@@ -234,6 +240,7 @@ func (h *Handler) provisionLimits() error {
 	}{
 		{"mode", &h.Mode, []string{modeEnforce, modeObserve}},
 		{"headers", &h.Headers, []string{headersEnforce, headersRecord, headersOff}},
+		{"tool_labels", &h.ToolLabels, []string{"on", "off"}},
 		{"transport", &h.Transport, []string{"http", "stdio"}},
 	} {
 		if *option.value == "" {
@@ -298,6 +305,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	defer l.release()
 	ctx, abort := context.WithCancel(r.Context())
 	defer abort()
+	began := time.Now()
 	x := newExchange(h, l, w, r.WithContext(ctx), r.Context(), abort)
 	defer x.recycle()
 	defer x.leaveSession()
@@ -308,8 +316,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if refused != nil {
 		return x.refuse(refused)
 	}
+	l.series.admission.Observe(time.Since(began).Seconds())
 	return x.forward(next)
 }
+
+// plainLabels reports whether metrics leave tools and clients unnamed.
+func (h *Handler) plainLabels() bool { return h.ToolLabels == "off" }
 
 // observe reports whether refusals and denials are only recorded.
 func (h *Handler) observe() bool { return h.Mode == modeObserve }

@@ -76,3 +76,11 @@ func (s *logSettings) sources() ([]auditlog.Source, error) {
 	}
 	return jsonl.Sources(s.Path)
 }
+
+// backend is the store's name, as in Output.
+func (s *logSettings) backend() string {
+	if s.Output == storeSQLite {
+		return storeSQLite
+	}
+	return storeJSONL
+}

@@ -31,6 +31,8 @@ type sharedLog struct {
 	tasks    taskOrigins
 	refusals refusalJoiner
 	outage   outage
+	series   *seriesLease
+	watched  watched
 	// finishing counts the exchanges whose answer is with the client, or about
 	// to be, and not recorded yet.
 	finishing atomic.Int64
@@ -55,7 +57,7 @@ type lease struct {
 // must leave no trace, and so it cannot fail.
 func acquire(path string) *lease {
 	v, _, _ := logs.LoadOrNew(path, func() (caddy.Destructor, error) {
-		s := &sharedLog{path: path}
+		s := &sharedLog{path: path, series: acquireSeries()}
 		s.refusals.flush = s.recordJoined
 		s.sessions.ended = func(key sessionKey) { s.open.endScope(scopeOf(key), sessionEnded) }
 		return s, nil
@@ -120,6 +122,7 @@ func (s *sharedLog) opened(ctx context.Context, settings *logSettings) (*auditlo
 
 func (s *sharedLog) openLocked(ctx context.Context, settings *logSettings) error {
 	cfg, err := settings.auditConfig()
+	cfg.Observe = func(c auditlog.Commit) { s.series.committed(settings.backend(), c) }
 	if err == nil {
 		s.log, err = auditlog.Open(context.WithoutCancel(ctx), cfg)
 		if err != nil && cfg.Copier != nil {
@@ -264,6 +267,7 @@ func (s *sharedLog) Destruct() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	s.shutdown(ctx)
+	s.series.release()
 	return nil
 }
 

@@ -54,6 +54,7 @@ const refusalTimeout = 10 * time.Second
 // recordRefusal writes the one record of a refused message (each element of a
 // refused batch has its own) and returns its operation id.
 func (x *exchange) recordRefusal(ref *refusal) string {
+	x.countRefusal(ref)
 	log, err := x.lease.opened(x.r.Context(), x.h.settings)
 	if err != nil {
 		x.lease.unavailable(false, err, x.h.logger)
@@ -69,15 +70,46 @@ func (x *exchange) recordRefusal(ref *refusal) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), refusalTimeout)
 	defer cancel()
 	id := ""
-	for _, e := range x.refusalEvents(ref) {
+	for i, e := range x.refusalEvents(ref) {
 		e.OperationID = auditlog.NewOperationID()
 		if _, err := log.Event(ctx, e); err != nil {
 			x.lease.unavailable(false, err, x.h.logger)
 			return ""
 		}
 		id = e.OperationID
+		x.spanRefusal(ref, i, &e)
+		if ref.decided != nil {
+			x.h.events.refused(x.h.settings.name, &e)
+		}
 	}
 	return id
+}
+
+// countRefusal counts a refused message, or each of a refused batch, also those
+// that are joined in the log.
+func (x *exchange) countRefusal(ref *refusal) {
+	if ref.decided != nil {
+		x.lease.series.decided(ref.decided.Policy)
+		x.lease.series.refused(entryOf(ref.decided, x.h.plainLabels()), true, ref.reason, auditlog.Denied)
+		return
+	}
+	e := entry{transport: x.h.Transport, direction: auditlog.ClientToServer, plain: x.h.plainLabels()}
+	counted := false
+	for i := range x.msgs {
+		m := &x.msgs[i]
+		if !x.batch && ref.m != nil && ref.m != m {
+			continue
+		}
+		e.method = mcp.Text(m.Method.Of(x.body))
+		if e.tool = ""; e.method == methodToolsCall {
+			e.tool = mcp.Text(m.Name.Of(x.body))
+		}
+		x.lease.series.refused(e, false, ref.reason, auditlog.Denied)
+		counted = true
+	}
+	if !counted {
+		x.lease.series.refused(e, false, ref.reason, auditlog.Denied)
+	}
 }
 
 func (x *exchange) refusalEvents(ref *refusal) []auditlog.Event {

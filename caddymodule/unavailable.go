@@ -17,6 +17,7 @@ type outage struct {
 
 // unavailable notes one message that could not be recorded.
 func (s *sharedLog) unavailable(forwarded bool, cause error, logger *zap.Logger) {
+	s.series.notTaken(forwarded)
 	if forwarded {
 		s.outage.forwarded.Add(1)
 		if log := s.current(); log != nil {

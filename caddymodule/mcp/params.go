@@ -49,6 +49,22 @@ func ParamHeaders(result []byte, each func(tool string, headers []ParamHeader)) 
 	})
 }
 
+// ToolNames calls each for the name of every tool in the result of tools/list.
+func ToolNames(result []byte, each func(name string)) {
+	eachMember(result, func(name, value []byte) {
+		if string(name) != "tools" {
+			return
+		}
+		eachElement(value, func(tool []byte) {
+			eachMember(tool, func(name, value []byte) {
+				if string(name) == "name" {
+					each(Text(value))
+				}
+			})
+		})
+	})
+}
+
 // declared reads the headers of a schema and drops those declared twice.
 func declared(schema []byte) []ParamHeader {
 	all := appendDeclared(nil, schema, nil)

@@ -114,6 +114,38 @@ compare() {
 	node "$here/compare.mjs" "$@" --baseline "$here/baseline.tsv" || failed+=("$part: $1 $2")
 }
 
+# compare_at DIRECT_URL OTHER_URL SERVER REVISION DIRECT OTHER [OPTION...]: as
+# compare, but where it fails the scenarios that allow a server 0.8 or 1.5 s for a
+# notification are run once more on both sides, because a busy machine misses
+# that, with or without the product. A difference in any other stays one.
+timed_scenarios=(server-stateless)
+compare_at() {
+	local direct_url=$1 other_url=$2 scenario
+	shift 2
+	if node "$here/compare.mjs" "$@" --baseline "$here/baseline.tsv"; then
+		return
+	fi
+	if [[ ${2#req:} = 2026-07-28 ]]; then
+		for scenario in "${timed_scenarios[@]}"; do
+			echo "  once more: $1 $2 $scenario"
+			rerun "$3" "$direct_url" "$2" "$scenario"
+			rerun "$4" "$other_url" "$2" "$scenario"
+		done
+	fi
+	compare "$@"
+}
+
+# rerun DIR URL REVISION SCENARIO: puts a fresh run of a scenario in the place of
+# the one in DIR, if that has it
+rerun() {
+	local old again=$work/run/again
+	old=("$1"/server-"$4"-2*)
+	[[ -d ${old[0]} ]] || return 0
+	run_suite "$again" "$2" "$3" "$4"
+	rm -rf "${old[@]}"
+	mv "$again"/server-"$4"-2* "$1"
+}
+
 # verify LOG...: the evidence of a run must verify, without a finding and with an
 # outcome for each intent; together the logs must tell of some
 verify() {
@@ -143,8 +175,9 @@ only_fixture='^(server-sse-polling|tasks-.*)$'
 # direct SERVER REVISION: the results of the server itself, once a run
 direct() {
 	direct_dir=$work/results/direct/$1/${2/:/-}
+	direct_url=http://localhost:${ports[$1]}${paths[$1]}
 	[[ -z ${have_direct[$1 $2]:-} ]] || return 0
-	run_suite "$direct_dir" "http://localhost:${ports[$1]}${paths[$1]}" "$2"
+	run_suite "$direct_dir" "$direct_url" "$2"
 	have_direct[$1 $2]=1
 }
 
@@ -175,7 +208,7 @@ start_caddy() {
 
 # servers PORT OPTION [LIST]: the server scenarios, direct and behind the product
 servers() {
-	local server revision dir options
+	local server revision dir url options
 	start_servers
 	CONFORMANCE_OPTION=$2 start_caddy "$part" "$1" "$here/Caddyfile"
 	for revision in $revisions; do
@@ -187,8 +220,9 @@ servers() {
 			fi
 			direct "$server" "$revision"
 			dir=$work/results/$part/$server/${revision/:/-}
-			run_suite "$dir" "http://localhost:$(($1 + ${ports[$server]} - port))${paths[$server]}" "$revision"
-			compare "$server" "$revision" "$direct_dir" "$dir" "${options[@]}"
+			url=http://localhost:$(($1 + ${ports[$server]} - port))${paths[$server]}
+			run_suite "$dir" "$url" "$revision"
+			compare_at "$direct_url" "$url" "$server" "$revision" "$direct_dir" "$dir" "${options[@]}"
 		done
 	done
 	halt "caddy-$part"
@@ -248,7 +282,7 @@ bridge() { spawn "$1" "$2" node "$here/bridge.mjs" "$2" "$3" -- "${@:4}"; }
 # With --caddy the shims find Caddy, and Caddy finds their children, in a folder
 # for sockets, whose path has to be short.
 part_stdio() {
-	local at=$((port + 40)) revision n dir server=$work/bin/everything-server
+	local at=$((port + 40)) revision n dir url=http://localhost server=$work/bin/everything-server
 	rm -rf "$work/stdio"
 	sockets=$(mktemp -d)
 	export MCP_AUDIT_DIR=$work/stdio XDG_RUNTIME_DIR=$sockets
@@ -263,11 +297,11 @@ part_stdio() {
 		n=2
 		[[ $revision != 2026-07-28 ]] || n=5
 		dir=$work/results/stdio
-		run_suite "$dir/direct/$revision" "http://localhost:$((at + n))/" $revision
-		run_suite "$dir/embedded/$revision" "http://localhost:$((at + n + 1))/" $revision
-		run_suite "$dir/caddy/$revision" "http://localhost:$((at + n + 2))/" $revision
-		compare stdio $revision "$dir/direct/$revision" "$dir/embedded/$revision"
-		compare stdio $revision "$dir/direct/$revision" "$dir/caddy/$revision"
+		run_suite "$dir/direct/$revision" "$url:$((at + n))/" $revision
+		run_suite "$dir/embedded/$revision" "$url:$((at + n + 1))/" $revision
+		run_suite "$dir/caddy/$revision" "$url:$((at + n + 2))/" $revision
+		compare_at "$url:$((at + n))/" "$url:$((at + n + 1))/" stdio $revision "$dir/direct/$revision" "$dir/embedded/$revision"
+		compare_at "$url:$((at + n))/" "$url:$((at + n + 2))/" stdio $revision "$dir/direct/$revision" "$dir/caddy/$revision"
 	done
 	halt bridge-{2..7} caddy-shim
 	verify "$work/stdio/audit.jsonl"

@@ -247,7 +247,7 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 		}
 	}
 	check(New())
-	for _, c := range Commands() {
+	for _, c := range withSub(Commands()) {
 		check(c)
 	}
 	if len(Hosted()) != len(Commands()) {

@@ -19,8 +19,14 @@ func policyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
 		Short: "Explain a decision, or decide the recorded past anew",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Long: `policy judges recorded messages by the policy of an mcp_audit handler: check
+explains one decision rule by rule, replay lists all that would change.
+
+` + policyNote,
+		Example: `  mcp-audit policy check caddy.json --record 12
+  mcp-audit policy replay caddy.json /var/lib/mcp-audit`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(policyCheckCommand(), policyReplayCommand())
 	return cmd
