@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +16,9 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/policy"
 )
 
 const (
@@ -62,14 +67,26 @@ func TestArgumentsDecideByTheirCleanedPath(t *testing.T) {
 		if !strings.Contains(answer, `"rule":"PATH-1"`) {
 			t.Errorf("%d: %s", i, answer)
 		}
-		records := r.records()
-		rec := records[len(records)-1]
+		rec := lastEvent(t, r.records())
 		anomalies, _ := json.Marshal(rec["anomaly"])
 		if p := policyOf(rec); p["rule_id"] != "PATH-1" || p["reason"] != c.reason || p["digest"] == "" || c.anomaly != "" && !strings.Contains(string(anomalies), c.anomaly) {
 			t.Errorf("%d: %v", i, rec)
 		}
 	}
 	r.verify()
+}
+
+// lastEvent is the newest event: a denial has its record before its answer,
+// while outcomes may still be on their way.
+func lastEvent(t *testing.T, records []record) record {
+	t.Helper()
+	for _, rec := range slices.Backward(records) {
+		if rec.str("kind") == "event" {
+			return rec
+		}
+	}
+	t.Fatal("there is no event")
+	return nil
 }
 
 const noSampling = `policy {
@@ -439,4 +456,62 @@ func readBodyOf(r *http.Request) string {
 func answerJSONText(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	fmt.Fprint(w, text)
+}
+
+// The examples of the page load as they stand there, and it names every
+// selector, variable and function.
+func TestThePageOnPoliciesIsComplete(t *testing.T) {
+	page, err := os.ReadFile("../docs/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := regexp.MustCompile("(?ms)^```caddyfile\n(.*?)^```$").FindAllSubmatch(page, -1)
+	if len(examples) < 3 {
+		t.Fatalf("%d examples", len(examples))
+	}
+	for _, e := range examples {
+		if formatted := caddyfile.Format(e[1]); string(formatted) != string(e[1]) {
+			t.Errorf("not as `caddy fmt` writes it:\n%s", e[1])
+		}
+		cfg, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt(e[1], map[string]any{"filename": "Caddyfile"})
+		if err != nil || len(warnings) > 0 {
+			t.Errorf("%v %v\n%s", err, warnings, e[1])
+			continue
+		}
+		if err := caddy.Validate(mustConfig(t, string(cfg))); err != nil {
+			t.Errorf("%v\n%s", err, e[1])
+		}
+	}
+	_, _, err = caddyconfig.GetAdapter("caddyfile").Adapt([]byte("http://:80 {\nmcp_audit {\npolicy {\nrule A deny {\nzzzzzzzzzzzz x\n}\n}\n}\n}\n"), nil)
+	names := listed(t, err)
+	_, err = policy.New(policy.Config{Rules: []policy.Rule{{ID: "A", When: "zzzzzzzzzzzz"}}})
+	names = append(names, listed(t, err)...)
+	if len(names) < 25 {
+		t.Errorf("%q", names)
+	}
+	for _, name := range names {
+		call, isFunction := strings.CutSuffix(name, "()")
+		_, last, isQualified := strings.Cut(name, ".")
+		switch {
+		case isFunction && strings.Contains(string(page), "`"+call+"("):
+		case isQualified && strings.Contains(string(page), "."+last+"`"):
+		case !isFunction && !isQualified && strings.Contains(string(page), "`"+name+"`"):
+		default:
+			t.Errorf("the page does not have %s", name)
+		}
+	}
+}
+
+// listed are the words that an error names behind "there are".
+func listed(t *testing.T, err error) []string {
+	t.Helper()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	_, list, ok := strings.Cut(err.Error(), "; there are ")
+	if !ok {
+		t.Fatal(err)
+	}
+	list, _, _ = strings.Cut(list, ", at ")
+	return strings.Split(list, ", ")
 }
