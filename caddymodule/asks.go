@@ -40,10 +40,7 @@ func (x *exchange) judgeServerRequest(m *mcp.Message, data []byte, base *auditlo
 // that is denied is the decision.
 func (x *exchange) judgeAnswer(m *mcp.Message, data []byte) policy.Decision {
 	d := policy.Decision{Allow: true}
-	if !m.InputRequests.Present() && !m.Error.Present() {
-		return d
-	}
-	policy.Asked(m, data, x.call(x.revision), func(c *policy.Call) {
+	clear := policy.Asked(m, data, x.call(x.revision), func(c *policy.Call) {
 		if !d.Allow {
 			return
 		}
@@ -51,6 +48,9 @@ func (x *exchange) judgeAnswer(m *mcp.Message, data []byte) policy.Decision {
 			d.Of = c.Method
 		}
 	})
+	if d.Allow && !clear {
+		d = policy.Decision{InScope: true, Anomaly: "ambiguous_answer", Reason: "clients may read other questions in the answer"}
+	}
 	return d
 }
 

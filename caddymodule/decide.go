@@ -30,6 +30,9 @@ func (x *exchange) decide(m *mcp.Message, base *auditlog.Message) *refusal {
 		c.Of = x.lease.tasks.of(x.h.ServerID, c.Name)
 	}
 	d := x.h.policy.Decide(&c)
+	if d.Allow && len(c.Subscriptions) > 0 {
+		d = x.decideTasks(&c, d)
+	}
 	x.noteDecision(base, d)
 	if d.Allow || x.h.observe() {
 		return nil
@@ -38,6 +41,24 @@ func (x *exchange) decide(m *mcp.Message, base *auditlog.Message) *refusal {
 		status: http.StatusOK, code: mcp.DeniedCode(mcp.Modern(base.ProtocolVersion)),
 		reason: "policy", message: deniedMessage, decided: base, m: m,
 	}
+}
+
+// decideTasks judges each task that subscriptions/listen names, as a request for
+// its result. allowed is the decision if none is denied.
+func (x *exchange) decideTasks(c *policy.Call, allowed policy.Decision) policy.Decision {
+	for _, id := range mcp.TextElements(c.Subscriptions, "taskIds") {
+		of := x.lease.tasks.of(x.h.ServerID, id)
+		if of == nil {
+			continue
+		}
+		one := *c
+		one.Method, one.Name, one.Of, one.Subscriptions = "tasks/get", id, of, nil
+		if d := x.h.policy.Decide(&one); !d.Allow {
+			d.Of = one.Method
+			return d
+		}
+	}
+	return allowed
 }
 
 // deniedMessage is all that a client learns of a denial without explain.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/mcp"
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/policy"
 )
 
@@ -147,6 +148,36 @@ func FuzzConditionValues(f *testing.F) {
 		}
 		if want := exact.Cmp(new(big.Rat).SetInt64(n)) == 0; d.Allow != want {
 			t.Errorf("%s == %d: %v, want %v", token, n, d.Allow, want)
+		}
+	})
+}
+
+func FuzzConditionArguments(f *testing.F) {
+	for _, seed := range []string{`{}`, `{"a":[1,{"b":null}]}`, `{"a":"\u00e9","b":1e400}`, `{"path":"/srv/..","u":"http://[::1]:0/%2f"}`} {
+		f.Add(seed)
+	}
+	var policies []*policy.Policy
+	for _, condition := range []string{
+		`args == args`, `args == params.arguments`, `args.all(k, k in args && args[k] == params.arguments[k])`, `size(args) >= 0`,
+		`path_clean(args.path) == path_clean(path_clean(args.path))`, `uri_host(args.u) == uri_host("x://" + uri_host(args.u))`,
+	} {
+		policies = append(policies, compile(f, policy.Config{DefaultDeny: true, Rules: []policy.Rule{{ID: "A", Allow: true, When: condition}}}))
+	}
+	f.Fuzz(func(t *testing.T, args string) {
+		message := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":` + args + `}}`
+		msgs, _, fault := mcp.Scan([]byte(message), nil)
+		if fault != nil || len(args) == 0 || args[0] != '{' {
+			return
+		}
+		var c policy.Call
+		c.Read(&msgs[0], []byte(message))
+		for i, p := range policies {
+			if d := p.Decide(&c); !d.Allow && d.Anomaly == "" {
+				t.Errorf("condition %d is false on %s", i, args)
+			}
+			if !p.Listed(&c).Allow {
+				t.Errorf("condition %d hides a tool", i)
+			}
 		}
 	})
 }

@@ -162,24 +162,35 @@ func TestAnsweredQuestionsAreJudgedAsTheQuestions(t *testing.T) {
 }
 
 func TestQuestionsInAnAnswerAreFound(t *testing.T) {
+	const ask = `{"jsonrpc":"2.0","id":1,"result":{"inputRequests":{"a":{"method":"roots/list"}}`
 	for answer, want := range map[string]string{
+		ask + `},"Result":{}}`:                  "?",
+		ask + `},"result":{}}`:                  "?",
+		ask + `,"InputRequests":{}}}`:           "?",
+		ask + `,"input\u0052equest\u017f":{}}}`: "?",
+		ask + `,"inputRequests":{}}}`:           "?",
+		ask + `}}`:                              "roots/list  ",
+		`{"jsonrpc":"2.0","id":1,"result":{"inputRequests":{"a":{"method":"roots/list","Method":"x"}}}}`:                                                                                                 "?",
+		`{"jsonrpc":"2.0","id":1,"result":{"inputRequests":{"a":{"method":"roots/list","method":"x"}}}}`:                                                                                                 "?",
+		`{"jsonrpc":"2.0","id":1,"error":{"code":-32042,"message":"m","Data":{"elicitations":[]}}}`:                                                                                                      "?",
+		`{"jsonrpc":"2.0","id":1,"error":{"code":-32042,"message":"m","data":{"Elicitations":[]}}}`:                                                                                                      "?",
 		`{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":{"mode":"url","url":"https://x/"}},"b":{"method":"roots/list"}}}}`: `elicitation/create {"mode":"url","url":"https://x/"} roots/list  `,
 		`{"jsonrpc":"2.0","id":1,"error":{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","url":"https://x/"}]}}}`:                                                                     `elicitation/create {"mode":"url","url":"https://x/"} `,
-		`{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`: ``,
+		`{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`:                                                                                                                                               ``,
 	} {
 		msgs, _, fault := mcp.ScanAnswer([]byte(answer), nil)
 		if fault != nil {
 			t.Fatal(fault)
 		}
 		got := ""
-		policy.Asked(&msgs[0], []byte(answer), policy.Call{Method: "tools/call", Name: "t"}, func(c *policy.Call) {
+		clear := policy.Asked(&msgs[0], []byte(answer), policy.Call{Method: "tools/call", Name: "t"}, func(c *policy.Call) {
 			if !c.FromServer || c.Name != "" {
 				t.Errorf("%+v", c)
 			}
 			got += c.Method + " " + string(c.Params) + " "
 		})
-		if got != want {
-			t.Errorf("%s: %q", answer, got)
+		if clear == (want == "?") || clear && got != want {
+			t.Errorf("%s: %q, clear %v", answer, got, clear)
 		}
 	}
 }
