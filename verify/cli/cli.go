@@ -1,7 +1,7 @@
 // Package cli has the commands of the mcp-audit program: verify, tail, show,
-// export, index, keygen, pubkey, checkpoint, rotate-key, recover, import, prove,
-// verify-proof, witness, mcp and policy. `caddy mcp-audit` offers the same ones.
-// The package does not depend on Caddy.
+// export, index, keygen, pubkey, checkpoint, rotate-key, erase, recover, import,
+// prove, verify-proof, witness, mcp and policy. `caddy mcp-audit` offers the same
+// ones. The package does not depend on Caddy.
 package cli
 
 import (
@@ -58,7 +58,7 @@ func ExitCode(err error) int {
 func Commands() []*cobra.Command {
 	commands := []*cobra.Command{
 		verifyCommand(), tailCommand(), showCommand(), exportCommand(), indexCommand(),
-		keygenCommand(), pubkeyCommand(), checkpointCommand(), rotateKeyCommand(), recoverCommand(), importCommand(),
+		keygenCommand(), pubkeyCommand(), checkpointCommand(), rotateKeyCommand(), eraseCommand(), recoverCommand(), importCommand(),
 		proveCommand(), verifyProofCommand(), witnessCommand(), mcpCommand(), policyCommand(),
 	}
 	for _, c := range withSub(commands) {
