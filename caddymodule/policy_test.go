@@ -102,7 +102,7 @@ const noSampling = `policy {
 // A server's request that is denied never reaches the client, the server is
 // told so by a POST in its session, and its tool goes on.
 func TestADeniedRequestOfAServerIsAnsweredInItsClientsPlace(t *testing.T) {
-	for name, lineEnd := range map[string]string{"LF": "\n", "CRLF": "\r\n", "CR": "\r"} {
+	for name, lineEnd := range map[string]string{"LF": "\n", "CRLF": "\r\n", "CR": "\r", "CRLF by byte": "\r\n"} {
 		t.Run(name, func(t *testing.T) {
 			told := make(chan string, 1)
 			up := newUpstream(t, func(w http.ResponseWriter, req *http.Request) {
@@ -117,8 +117,15 @@ func TestADeniedRequestOfAServerIsAnsweredInItsClientsPlace(t *testing.T) {
 				}
 				w.Header().Set("Content-Type", "text/event-stream")
 				send := func(text string) {
-					fmt.Fprint(w, strings.ReplaceAll(text, "\n", lineEnd))
-					_ = http.NewResponseController(w).Flush()
+					text = strings.ReplaceAll(text, "\n", lineEnd)
+					size := len(text)
+					if strings.HasSuffix(name, "byte") {
+						size = 1
+					}
+					for ; text != ""; text = text[size:] {
+						fmt.Fprint(w, text[:size])
+						_ = http.NewResponseController(w).Flush()
+					}
 				}
 				send("id: 1\ndata: {\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"roots/list\"}\n\nid: 2\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"s-1\",\"meth")
 				send("od\":\"sampling/createMessage\",\"params\":{\"messages\":[]}}\n\n:comment\n\n")

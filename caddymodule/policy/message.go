@@ -78,7 +78,9 @@ func exact(object []byte, names ...string) bool {
 
 // JudgesServers reports whether a request of a server, or a question in its
 // answer, can be denied. If not, answers need not be read for them.
-func (p *Policy) JudgesServers() bool {
+func (p *Policy) JudgesServers() bool { return p.judgesServers }
+
+func (p *Policy) canDenyServers() bool {
 	if p.cfg.ToolsOnly {
 		return false
 	}
@@ -98,7 +100,9 @@ func (p *Policy) JudgesServers() bool {
 }
 
 // UsesAnnotations reports whether a condition asks for the annotations of tools.
-func (p *Policy) UsesAnnotations() bool {
+func (p *Policy) UsesAnnotations() bool { return p.usesAnnotations }
+
+func (p *Policy) asksForAnnotations() bool {
 	for i := range p.rules {
 		if w := p.rules[i].when; w != nil && w.annotations {
 			return true

@@ -115,6 +115,9 @@ type Policy struct {
 	cfg    Config
 	rules  []rule
 	digest string
+
+	judgesServers   bool
+	usesAnnotations bool
 }
 
 const toolsCall = "tools/call"
@@ -143,6 +146,7 @@ func New(cfg Config) (*Policy, error) {
 		}
 		p.rules = append(p.rules, compiled)
 	}
+	p.judgesServers, p.usesAnnotations = p.canDenyServers(), p.asksForAnnotations()
 	return p, nil
 }
 
