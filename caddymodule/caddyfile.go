@@ -279,7 +279,7 @@ func choice(d *caddyfile.Dispenser, into *string, allowed ...string) error {
 //		log             <name>
 //		server_id       <name>
 //		client_id       <name or placeholder>
-//		identity        <placeholders...>
+//		identity        <placeholders...> { … }    (see unmarshalIdentity)
 //		principal {
 //			subject   <name>
 //			issuer    <name>
@@ -288,6 +288,7 @@ func choice(d *caddyfile.Dispenser, into *string, allowed ...string) error {
 //			scopes    <names...>
 //		}
 //		policy { … }    (see unmarshalPolicy)
+//		rate_limit <requests>/<duration> by <keys...> { … }    (see unmarshalRateLimit)
 //		redact off
 //		redact {
 //			keys <edits...>
@@ -295,7 +296,7 @@ func choice(d *caddyfile.Dispenser, into *string, allowed ...string) error {
 //		origins         <origins...>
 //		max_body        <size>
 //		capture         <size>
-//		forward_headers Authorization
+//		forward_headers <headers...>
 //		mode            enforce|observe
 //		headers         enforce|record|off
 //		tool_labels     on|off
@@ -316,9 +317,10 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"log":                    func() error { return one(d, &h.Log) },
 		"server_id":              func() error { return one(d, &h.ServerID) },
 		"client_id":              func() error { return one(d, &h.ClientID) },
-		"identity":               func() error { return some(d, &h.Identity) },
+		"identity":               func() error { return h.unmarshalIdentity(d) },
 		"principal":              func() error { h.Principal = new(PrincipalConfig); return h.Principal.unmarshalCaddyfile(d) },
 		"policy":                 func() (err error) { h.Policy, err = unmarshalPolicy(d); return err },
+		"rate_limit":             func() error { return h.unmarshalRateLimit(d) },
 		"redact":                 func() error { h.Redact = new(RedactConfig); return h.Redact.unmarshalCaddyfile(d) },
 		"origins":                func() error { return h.unmarshalOrigins(d) },
 		"max_body":               func() error { return size(d, &h.MaxBody, largestMaxBody) },
@@ -332,7 +334,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"block_foreign_endpoint": func() error { h.BlockForeignEndpoint = true; return none(d) },
 		"tool_labels":            func() error { return choice(d, &h.ToolLabels, "on", "off") },
 		"explain":                func() error { h.Explain = true; return none(d) },
-	})
+	}, "rate_limit")
 	return err
 }
 

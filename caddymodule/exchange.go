@@ -131,12 +131,12 @@ func (x *exchange) openMessage(m *mcp.Message) *refusal {
 	base := x.message(m)
 	switch m.Kind {
 	case mcp.KindRequest:
-		if refused := x.decide(m, &base); refused != nil {
+		if refused := x.judge(m, &base); refused != nil {
 			return refused
 		}
 		return x.openRequest(m, base)
 	case mcp.KindNotification:
-		if refused := x.decide(m, &base); refused != nil {
+		if refused := x.judge(m, &base); refused != nil {
 			return refused
 		}
 		x.noteCancellation(m)
@@ -317,9 +317,7 @@ func (x *exchange) prepareRequest() {
 	h := r.Header
 	h.Del("Cookie")
 	h.Del("Proxy-Authorization")
-	if len(x.h.ForwardHeaders) == 0 {
-		h.Del("Authorization")
-	}
+	x.h.stripIdentity(h)
 	// With one of these Go's transport may send a request twice.
 	h.Del("Idempotency-Key")
 	h.Del("X-Idempotency-Key")

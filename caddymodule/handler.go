@@ -15,6 +15,7 @@ import (
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/policy"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/ratelimit"
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/redact"
 )
 
@@ -52,11 +53,17 @@ type Handler struct {
 	// that a client may set is no identity.
 	Identity []string `json:"identity,omitempty"`
 
+	// Where the issuer, client, roles and scopes of that caller stand.
+	IdentityClaims *IdentityClaims `json:"identity_claims,omitempty"`
+
 	// The identity of every caller, for a site without authentication.
 	Principal *PrincipalConfig `json:"principal,omitempty"`
 
 	// Which calls are allowed. Default: all.
 	Policy *policy.Document `json:"policy,omitempty"`
+
+	// How many requests pass in what time. Default: any.
+	RateLimits []RateLimitConfig `json:"rate_limits,omitempty"`
 
 	// What is kept out of the records. Default: on, with the default keys.
 	Redact *RedactConfig `json:"redact,omitempty"`
@@ -74,8 +81,10 @@ type Handler struct {
 	// length and hash. Default: 1048576 (1 MiB).
 	Capture int64 `json:"capture,omitempty"`
 
-	// Credential headers that go on to the server. Only `Authorization` may be
-	// named; Cookie and Proxy-Authorization never go on. Default: none.
+	// Headers of the client that go on to the server: `Authorization`, and those
+	// by which a client could claim to be somebody, as `X-Forwarded-User`.
+	// Cookie and Proxy-Authorization never go on. Default: those that `identity`
+	// and `client_id` name.
 	ForwardHeaders []string `json:"forward_headers,omitempty"`
 
 	// `enforce` refuses and denies; `observe` forwards what it would refuse or
@@ -121,7 +130,11 @@ type Handler struct {
 	policy     *policy.Policy
 	digest     string
 	redact     *redact.Profile
+	limits     []*ratelimit.Limit
 	configured *auditlog.Principal
+	subjects   []subjectSource
+	// keptHeaders are the headers of stripIdentity that stay.
+	keptHeaders map[string]bool
 }
 
 // RedactConfig says what is replaced by `[REDACTED]` before a payload is
@@ -182,6 +195,12 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := h.provisionLimits(); err != nil {
 		return err
 	}
+	if err := h.provisionIdentity(); err != nil {
+		return err
+	}
+	if err := h.provisionRateLimits(app.(*App)); err != nil {
+		return err
+	}
 	h.lease = acquire(h.settings.Path)
 	return nil
 }
@@ -214,7 +233,7 @@ func (h *Handler) provisionDecisions() (err error) {
 		if err := h.Principal.validate(); err != nil {
 			return err
 		}
-		if len(h.Identity) > 0 {
+		if len(h.Identity) > 0 || h.IdentityClaims != nil {
 			return errors.New("mcp_audit: principal and identity exclude each other; keep one")
 		}
 		p := h.Principal
@@ -289,8 +308,8 @@ func (h *Handler) provisionLimits() error {
 	}
 	for i, name := range h.ForwardHeaders {
 		name = http.CanonicalHeaderKey(name)
-		if name != "Authorization" {
-			return fmt.Errorf("mcp_audit: forward_headers: %s cannot be forwarded; only Authorization may be named", name)
+		if !canForward(name) {
+			return fmt.Errorf("mcp_audit: forward_headers: %s cannot be named; only Authorization and headers of an identity, such as X-Forwarded-User, are withheld from the server and may be", name)
 		}
 		h.ForwardHeaders[i] = name
 	}

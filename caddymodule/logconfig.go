@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"encoding/json"
 	"errors"
@@ -97,6 +98,10 @@ type LogConfig struct {
 
 	// Closed files are stored compressed: `gzip`. Default: as they are.
 	Compress string `json:"compress,omitempty"`
+
+	// Who starts and stops the log, in its start and stop records. Default:
+	// caddy. The shim sets it, with its process and its parent's.
+	Actor string `json:"actor,omitempty"`
 
 	// Where checkpoints are taken to, so that not even this machine can rewrite
 	// what they cover. Default: nowhere.
@@ -278,7 +283,7 @@ func (s *logSettings) resolvePolicy() error {
 func (s *logSettings) seal() error {
 	s.identity = fingerprint([]byte(s.Output), []byte(s.Synchronous), []byte(s.Path), []byte(s.Name), []byte(s.KeysFile), []byte(s.keyMode.String()), s.secret, []byte(s.Compat))
 	shown := s.LogConfig
-	shown.Source = nil
+	shown.Source, shown.Actor = nil, ""
 	for _, secret := range []*string{&shown.Secret, &shown.Key} {
 		if *secret != "" && !isPlaceholder(*secret) {
 			*secret = "[REDACTED]"
@@ -322,7 +327,7 @@ func (s *logSettings) auditConfig() (auditlog.Config, error) {
 		KeyMode:         s.keyMode,
 		ConfigSHA256:    s.digest,
 		Version:         version(),
-		Actor:           "caddy",
+		Actor:           cmp.Or(s.Actor, "caddy"),
 		Logger:          s.logger,
 	}
 	switch {

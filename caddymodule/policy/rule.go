@@ -3,6 +3,8 @@ package policy
 import (
 	"fmt"
 	"slices"
+
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/mcp"
 )
 
 // selector is one way to select operations.
@@ -68,6 +70,9 @@ func compile(r Rule, toolsOnly bool) (rule, error) {
 			p, err := parsePattern(text, s.path)
 			if err == nil && t.kind == selectURLHost && text != lowerASCII(text) {
 				err = fmt.Errorf("hosts are compared in lower case; write %q", lowerASCII(text))
+			}
+			if near := mcp.NearestMethod(p.text); err == nil && t.kind == selectMethod && p.kind == patternExact && near != "" {
+				err = fmt.Errorf("there is no method %q; is it %s?", text, near)
 			}
 			if err != nil {
 				return rule{}, fmt.Errorf("rule %q: %s: %w", r.ID, s.name, err)
