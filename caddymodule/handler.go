@@ -60,7 +60,7 @@ type Handler struct {
 	Principal *PrincipalConfig `json:"principal,omitempty"`
 
 	// Which calls are allowed. Default: all.
-	Policy *PolicyConfig `json:"policy,omitempty"`
+	Policy *policy.Document `json:"policy,omitempty"`
 
 	// How many requests pass in what time. Default: any.
 	RateLimits []RateLimitConfig `json:"rate_limits,omitempty"`
@@ -137,39 +137,6 @@ type Handler struct {
 	keptHeaders map[string]bool
 }
 
-// PolicyConfig says which calls are allowed: ordered rules, the first match
-// decides.
-type PolicyConfig struct {
-	// What happens when no rule matches: `allow` or `deny`. Default: allow.
-	Default string `json:"default,omitempty"`
-
-	// What is judged: `all_operations` or `tools_only` (tools/call alone).
-	// Default: all_operations.
-	Scope string `json:"scope,omitempty"`
-
-	// The rules in order.
-	Rules []PolicyRule `json:"rules,omitempty"`
-}
-
-// PolicyRule allows or denies the calls it matches. Every selector that is
-// given must match.
-type PolicyRule struct {
-	// The rule's id, unique in its policy; records name it.
-	ID string `json:"id"`
-
-	// `allow` or `deny`.
-	Action string `json:"action"`
-
-	// Exact JSON-RPC methods. Default: any.
-	Methods []string `json:"methods,omitempty"`
-
-	// Exact tool names. Default: any, also calls without a tool.
-	Tools []string `json:"tools,omitempty"`
-
-	// Why; for the record, and for the client with `explain`.
-	Reason string `json:"reason,omitempty"`
-}
-
 // Values of Handler options.
 const (
 	modeEnforce = "enforce"
@@ -237,11 +204,12 @@ func (h *Handler) Cleanup() error {
 }
 
 func (h *Handler) provisionDecisions() (err error) {
-	if h.policy, err = h.Policy.compile(); err != nil {
+	if h.policy, err = h.Policy.Compile(); err != nil {
 		return fmt.Errorf("mcp_audit: policy: %w", err)
 	}
 	if h.Policy != nil {
 		h.digest = h.policy.Digest()
+		h.settings.addPolicy(h.ServerID, h.digest)
 	}
 	if h.redact, err = h.Redact.compile(h.settings); err != nil {
 		return fmt.Errorf("mcp_audit: redact: %w", err)
@@ -331,37 +299,6 @@ func (h *Handler) provisionLimits() error {
 		h.ForwardHeaders[i] = name
 	}
 	return nil
-}
-
-// compile makes the policy. No configuration means: allow everything.
-func (c *PolicyConfig) compile() (*policy.Policy, error) {
-	if c == nil {
-		return policy.New(policy.Config{})
-	}
-	var cfg policy.Config
-	switch c.Default {
-	case "", "allow":
-	case "deny":
-		cfg.DefaultDeny = true
-	default:
-		return nil, fmt.Errorf("default: unknown action %q; use allow or deny", c.Default)
-	}
-	switch c.Scope {
-	case "", "all_operations":
-	case "tools_only":
-		cfg.ToolsOnly = true
-	default:
-		return nil, fmt.Errorf("scope: unknown value %q; use all_operations or tools_only", c.Scope)
-	}
-	for _, r := range c.Rules {
-		if r.Action != "allow" && r.Action != "deny" {
-			return nil, fmt.Errorf("rule %q: unknown action %q; use allow or deny", r.ID, r.Action)
-		}
-		cfg.Rules = append(cfg.Rules, policy.Rule{
-			ID: r.ID, Allow: r.Action == "allow", Methods: r.Methods, Tools: r.Tools, Reason: r.Reason,
-		})
-	}
-	return policy.New(cfg)
 }
 
 // ServeHTTP audits one HTTP exchange.

@@ -148,6 +148,10 @@ type logSettings struct {
 	identity   auditlog.Hash  // of what may not change while the log is open
 	digest     auditlog.Hash  // of the configuration with secrets replaced
 	logger     *zap.Logger
+
+	// policies are the digests of the policies that decide for this log, by
+	// the name of the server in front of which they stand.
+	policies map[string][]string
 }
 
 // resolve checks a log's configuration and resolves its placeholders. It

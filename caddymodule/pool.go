@@ -28,6 +28,8 @@ type sharedLog struct {
 	open     openOps
 	sessions sessionTable
 	tools    toolHeaders
+	notes    toolAnnotations
+	tasks    taskOrigins
 	refusals refusalJoiner
 	limits   *ratelimit.Store
 	acquired time.Time
@@ -165,6 +167,9 @@ func (s *sharedLog) applyLocked(ctx context.Context, settings *logSettings) erro
 		if err := s.anchorLocked(ctx, settings); err != nil {
 			return err
 		}
+	}
+	if err := s.recordPoliciesLocked(ctx, settings); err != nil {
+		return fmt.Errorf("log %s: recording the changed policy: %w", s.path, err)
 	}
 	s.settings = settings
 	return nil

@@ -51,6 +51,12 @@ type tee struct {
 	joiner  *mcp.Joiner // puts answers of ours into the server's
 	swallow bool        // the server's body is no answer and does not go on
 
+	held    bool   // the answer waits to be judged as a whole
+	sifting bool   // events go on one by one, as they are judged
+	tail    []byte // of a sifted stream: the event that is not whole yet
+	drop    bool   // it does not go on
+	instead []byte // but this does
+
 	waiting []byte      // events of ours for the next place between two of the server's
 	begun   bool        // bytes of the server have gone out
 	over    bool        // the exchange has ended
@@ -107,12 +113,16 @@ func (t *tee) WriteHeader(status int) {
 	if t.encoding != "" && !t.startDecoding() {
 		return
 	}
-	if t.mode == teeSSE && (t.x.h.Keepalive > 0 || t.x.joiner != nil) {
-		// What is added makes it longer.
+	t.sifting = t.mode == teeSSE && t.encoding == "" && t.x.judgesAsks()
+	if t.mode == teeSSE && (t.x.h.Keepalive > 0 || t.x.joiner != nil || t.sifting) {
+		// What is added or left out changes it.
 		h.Del("Content-Length")
 		t.declared = -1
 	}
 	status = t.startJoining(status)
+	if t.held = t.mode == teeBody && t.x.holdsAnswer(); t.held {
+		return
+	}
 	t.ResponseWriter.WriteHeader(status)
 	t.startKeepalive()
 }
@@ -149,7 +159,11 @@ func (t *tee) Write(p []byte) (int, error) {
 		return len(p), nil
 	case teeSSE:
 		t.record()
-		t.read(p)
+		if t.sifting {
+			out = t.sift(p)
+		} else {
+			t.read(p)
+		}
 		if t.denied != nil {
 			return 0, t.denied
 		}
@@ -161,11 +175,14 @@ func (t *tee) Write(p []byte) (int, error) {
 			t.x.setFinishing(true)
 		}
 		switch {
-		case t.swallow:
+		case t.swallow, t.held:
 			return len(p), nil
 		case t.joiner != nil:
 			out = t.joiner.Next(nil, p)
 		}
+	}
+	if t.sifting && len(out) == 0 {
+		return len(p), nil
 	}
 	n, err := t.ResponseWriter.Write(out)
 	t.begun = t.begun || n > 0
@@ -200,7 +217,7 @@ func (t *tee) ReadFrom(r io.Reader) (int64, error) {
 
 // FlushError flushes and then records what has been sent.
 func (t *tee) FlushError() error {
-	if t.mode == teeBlocked || t.swallow {
+	if t.mode == teeBlocked || t.swallow || t.held {
 		return nil
 	}
 	t.mu.Lock()
@@ -236,13 +253,14 @@ func (t *tee) hold(p []byte) {
 
 // learn takes from a whole answer what the client's next request relies on.
 func (t *tee) learn() {
-	if !t.x.initialize || t.encoding != "" {
+	if t.encoding != "" || !t.x.initialize && !t.x.decidesBy(t.buf) {
 		return
 	}
 	var scratch [1]mcp.Message
 	msgs, _, _ := mcp.ScanAnswer(t.buf, scratch[:0])
 	for i := range msgs {
 		t.x.learnVersion(&msgs[i], t.buf)
+		t.x.learnDecisions(&msgs[i], t.buf)
 	}
 }
 
@@ -262,6 +280,9 @@ func (t *tee) event(ev mcp.SSEEvent) {
 		if !t.cut {
 			t.x.oversizedEvent(ev.DataLen, hash)
 		}
+		if t.x.judgesAsks() && t.denied == nil {
+			t.denied = errUnjudged
+		}
 		return
 	}
 	if len(ev.Data) == 0 {
@@ -273,24 +294,35 @@ func (t *tee) event(ev mcp.SSEEvent) {
 		}
 		return
 	}
-	if t.x.alreadySeen(ev) {
+	judged, seen := t.x.judgesAsks(), t.x.alreadySeen(ev)
+	if seen && !judged {
 		return
 	}
 	var scratch [1]mcp.Message
 	msgs, _, fault := mcp.ScanAnswer(ev.Data, scratch[:0])
 	if fault != nil && len(msgs) == 0 {
-		t.x.unreadableMessage(ev.Data, fault)
+		if !seen {
+			t.x.unreadableMessage(ev.Data, fault)
+		}
+		return
+	}
+	if judged && t.judgeEvent(msgs, ev.Data, seen) || seen {
 		return
 	}
 	var data []byte
 	for i := range msgs {
 		if msgs[i].Kind == mcp.KindRequest {
-			if err := t.x.serverRequest(&msgs[i], ev.Data); err != nil && t.denied == nil {
+			err := t.x.serverRequest(&msgs[i], ev.Data, false)
+			switch {
+			case errors.Is(err, errAskDenied):
+				t.deny(len(msgs) == 1, nil)
+			case err != nil && t.denied == nil:
 				t.denied = err
 			}
 			continue
 		}
 		t.x.learnVersion(&msgs[i], ev.Data)
+		t.x.learnDecisions(&msgs[i], ev.Data)
 		if data == nil {
 			data = append(data, ev.Data...)
 		}
@@ -324,6 +356,9 @@ func (t *tee) complete() error {
 	if t.mode == teeBlocked {
 		return nil
 	}
+	if t.held {
+		t.sent(t.releaseHeld())
+	}
 	if t.joiner != nil {
 		_, err := t.ResponseWriter.Write(t.joiner.End(nil))
 		t.sent(err)
@@ -352,6 +387,10 @@ func (t *tee) end(cut bool) {
 			t.decoder = nil
 		}
 		t.events.Close(t.event)
+		if len(t.tail) > 0 && !cut && t.denied == nil {
+			_, err := t.ResponseWriter.Write(t.settle())
+			t.sent(err)
+		}
 		t.record()
 	case teeBody:
 		if t.done || t.size == 0 || t.declared >= 0 && t.size != t.declared {

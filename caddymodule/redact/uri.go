@@ -87,5 +87,10 @@ func (t *pass) address(start, end int, escaped bool) (found bool) {
 			start: start + from, end: start + to, level: t.level.n, bare: true, with: t.s.p.placeholder("", t.text[start+from:start+to]),
 		})
 	})
+	if found {
+		// Other parts may hold what is found by its looks.
+		t.found(start, end, inData)
+		t.level.unordered = true
+	}
 	return found
 }
