@@ -17,6 +17,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/policy"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/redact"
 )
 
 func init() {
@@ -290,7 +291,7 @@ func choice(d *caddyfile.Dispenser, into *string, allowed ...string) error {
 //		policy { … }    (see unmarshalPolicy)
 //		rate_limit <requests>/<duration> by <keys...> { … }    (see unmarshalRateLimit)
 //		redact off
-//		redact {                                               (see RedactConfig.unmarshalCaddyfile)
+//		redact {                                               (see unmarshalRedact)
 //			keys    <edits...>
 //			detect  none | <kinds...>
 //			pattern <name> <RE2>
@@ -326,7 +327,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"principal":              func() error { h.Principal = new(PrincipalConfig); return h.Principal.unmarshalCaddyfile(d) },
 		"policy":                 func() (err error) { h.Policy, err = unmarshalPolicy(d); return err },
 		"rate_limit":             func() error { return h.unmarshalRateLimit(d) },
-		"redact":                 func() error { h.Redact = new(RedactConfig); return h.Redact.unmarshalCaddyfile(d) },
+		"redact":                 func() error { h.Redact = new(redact.Document); return unmarshalRedact(d, h.Redact) },
 		"origins":                func() error { return h.unmarshalOrigins(d) },
 		"max_body":               func() error { return size(d, &h.MaxBody, largestMaxBody) },
 		"capture":                func() error { return size(d, &h.Capture, largestCapture) },

@@ -66,7 +66,7 @@ type Handler struct {
 	RateLimits []RateLimitConfig `json:"rate_limits,omitempty"`
 
 	// What is kept out of the records. Default: on, with the default keys.
-	Redact *RedactConfig `json:"redact,omitempty"`
+	Redact *redact.Document `json:"redact,omitempty"`
 
 	// Origins of browser pages that may call this route, as
 	// `https://app.example.com`. Default: same origin only. Requests without
@@ -211,7 +211,7 @@ func (h *Handler) provisionDecisions() (err error) {
 		h.digest = h.policy.Digest()
 		h.settings.addPolicy(h.ServerID, h.digest)
 	}
-	if h.redact, err = h.Redact.compile(h.settings); err != nil {
+	if h.redact, err = h.Redact.Compile(h.settings.tagKey()); err != nil {
 		return fmt.Errorf("mcp_audit: redact: %w", err)
 	}
 	if h.Principal != nil {

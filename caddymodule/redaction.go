@@ -3,80 +3,24 @@ package caddymodule
 import (
 	"crypto/hmac"
 	"crypto/sha256"
-	"errors"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/redact"
 )
 
-// RedactConfig says what is replaced before a payload, or a name, is recorded:
-// by `[REDACTED]` what a key or a path matches, by `[REDACTED:kind]` what looks
-// like something that must not be kept.
-type RedactConfig struct {
-	// Edits of the default list of key patterns: `+name` adds one, `-name`
-	// removes one, `fragment:name` matches anywhere in a key.
-	Keys []string `json:"keys,omitempty"`
-
-	// What is found by how it looks: `secrets`, `payment`, `pii`, single kinds of
-	// them such as `jwt` or `email`, either with a minus to take it out, or
-	// `none`. Default: secrets and payment.
-	Detect []string `json:"detect,omitempty"`
-
-	// Kinds of one's own, as regular expressions (RE2).
-	Patterns []RedactPattern `json:"patterns,omitempty"`
-
-	// JSON paths in a message, such as `$.params.arguments.pin`, of values that
-	// go whatever they are.
-	Paths []string `json:"paths,omitempty"`
-
-	// Gives placeholders a tag that is equal for equal values. It is keyed with
-	// the log's secret, which must be set. Default: false.
-	Tag bool `json:"tag,omitempty"`
-
-	// Applies all of this to traffic, too, both ways: neither the server nor the
-	// client gets what is replaced. Answers that are no stream are held until
-	// they are whole. Default: false.
-	Wire bool `json:"wire,omitempty"`
-
-	// Records payloads as they are. Default: false.
-	Off bool `json:"off,omitempty"`
+// tagKey is the key of redaction tags, derived from the log's secret; nil without
+// one.
+func (s *logSettings) tagKey() []byte {
+	if s.secret == nil {
+		return nil
+	}
+	h := hmac.New(sha256.New, s.secret)
+	h.Write([]byte("mcp-audit redaction tag\n"))
+	return h.Sum(nil)
 }
 
-// RedactPattern is a kind of value of one's own.
-type RedactPattern struct {
-	// What stands in the placeholder: a to z, 0 to 9 and _, at most 32.
-	Name string `json:"name"`
-
-	// The regular expression (RE2). Its first group is what is replaced, or all
-	// of it if it has none.
-	Expr string `json:"expr"`
-}
-
-// compile makes the profile. No configuration means the defaults.
-func (c *RedactConfig) compile(settings *logSettings) (*redact.Profile, error) {
-	if c == nil {
-		return redact.New(redact.Config{})
-	}
-	if c.Off && (c.Wire || c.Tag) {
-		return nil, errors.New("redaction is off, so its other options have no effect; remove one of the two")
-	}
-	cfg := redact.Config{Keys: c.Keys, Detect: c.Detect, Paths: c.Paths, Off: c.Off}
-	for _, p := range c.Patterns {
-		cfg.Patterns = append(cfg.Patterns, redact.Pattern{Name: p.Name, Expr: p.Expr})
-	}
-	if c.Tag {
-		if settings == nil || settings.secret == nil {
-			return nil, errors.New("tag: its key comes from the log's secret, and there is none; set the log's option secret, or MCP_AUDIT_SIGNING_SECRET")
-		}
-		h := hmac.New(sha256.New, settings.secret)
-		h.Write([]byte("mcp-audit redaction tag\n"))
-		cfg.Tag = h.Sum(nil)
-	}
-	return redact.New(cfg)
-}
-
-// unmarshalCaddyfile parses the subdirective. Syntax:
+// unmarshalRedact parses the subdirective. Syntax:
 //
 //	redact off
 //	redact {
@@ -87,7 +31,7 @@ func (c *RedactConfig) compile(settings *logSettings) (*redact.Profile, error) {
 //		tag     on|off
 //		wire    on|off
 //	}
-func (c *RedactConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
+func unmarshalRedact(d *caddyfile.Dispenser, c *redact.Document) error {
 	if d.NextArg() {
 		if d.Val() != "off" {
 			return d.Errf("redact: unknown argument %q; use off, or a block", d.Val())
@@ -97,20 +41,20 @@ func (c *RedactConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	}
 	_, err := block(d, map[string]func() error{
 		"keys":   func() error { return some(d, &c.Keys) },
-		"detect": func() error { return c.check(d, some(d, &c.Detect)) },
+		"detect": func() error { return checkRedact(d, c, some(d, &c.Detect)) },
 		"pattern": func() error {
-			var p RedactPattern
+			var p redact.DocumentPattern
 			if !d.AllArgs(&p.Name, &p.Expr) {
 				return d.Err("pattern takes a name and a regular expression, as in: pattern employee `\\bE-[0-9]{6}\\b`")
 			}
 			c.Patterns = append(c.Patterns, p)
-			return c.check(d, nil)
+			return checkRedact(d, c, nil)
 		},
 		"path": func() error {
 			var paths []string
 			err := some(d, &paths)
 			c.Paths = append(c.Paths, paths...)
-			return c.check(d, err)
+			return checkRedact(d, c, err)
 		},
 		"tag":  func() error { return onOff(d, &c.Tag) },
 		"wire": func() error { return onOff(d, &c.Wire) },
@@ -118,15 +62,15 @@ func (c *RedactConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return err
 }
 
-// check compiles what is there so far, so that a mistake is reported where it
+// checkRedact compiles what is there so far, so that a mistake is reported where it
 // stands.
-func (c *RedactConfig) check(d *caddyfile.Dispenser, err error) error {
+func checkRedact(d *caddyfile.Dispenser, c *redact.Document, err error) error {
 	if err != nil {
 		return err
 	}
 	some := *c
 	some.Tag, some.Keys = false, nil
-	_, err = some.compile(nil)
+	_, err = some.Compile(nil)
 	return at(d, err)
 }
 

@@ -131,11 +131,28 @@ func (p *Profile) Redact(src []byte) (out []byte, changed bool, err error) {
 // Member is Redact for the value of a message's member, params, result or error,
 // to which JSON paths refer.
 func (p *Profile) Member(member string, src []byte) (out []byte, changed bool, err error) {
+	out, _, err = p.find(member, src, false)
+	return out, out != nil, err
+}
+
+// Found is a value that is replaced, and by what. Of one inside a string, the
+// range is in the text of src all the same.
+type Found struct {
+	Start, End int
+	With       string
+}
+
+// Find is Member that tells what is replaced.
+func (p *Profile) Find(member string, src []byte) (out []byte, found []Found, err error) {
+	return p.find(member, src, true)
+}
+
+func (p *Profile) find(member string, src []byte, tell bool) (out []byte, found []Found, err error) {
 	if p.off {
-		return nil, false, nil
+		return nil, nil, nil
 	}
 	if !utf8.Valid(src) {
-		return nil, false, fmt.Errorf("redact: invalid UTF-8: %w", ErrNotJSON)
+		return nil, nil, fmt.Errorf("redact: invalid UTF-8: %w", ErrNotJSON)
 	}
 	s, _ := p.scanners.Get().(*scanner)
 	if s == nil {
@@ -153,13 +170,18 @@ func (p *Profile) Member(member string, src []byte) (out []byte, changed bool, e
 	ok := t.value(0)
 	t.space()
 	if !ok || t.i < len(src) {
-		return nil, false, fmt.Errorf("redact: byte %d breaks the JSON grammar: %w", t.i, ErrNotJSON)
+		return nil, nil, fmt.Errorf("redact: byte %d breaks the JSON grammar: %w", t.i, ErrNotJSON)
 	}
 	if len(t.level.edits) == 0 {
-		return nil, false, nil
+		return nil, nil, nil
 	}
 	t.level.arrangeEdits()
-	return splice(src, t.level.edits), true, nil
+	if tell {
+		for _, e := range t.level.edits {
+			found = append(found, Found{e.start, e.end, e.with})
+		}
+	}
+	return splice(src, t.level.edits), found, nil
 }
 
 // MatchKey reports whether the value of a member with this decoded name is
