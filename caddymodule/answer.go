@@ -78,6 +78,9 @@ func (x *exchange) serverMessage(m *mcp.Message, data []byte) {
 		}
 		if o.method == methodToolsList && m.Kind == mcp.KindResult {
 			x.lease.series.learn(m.Result.Of(data))
+			if x.h.pins != nil && !x.h.enforcesPins() {
+				_ = x.seeTools(o, m, data)
+			}
 			if o.modern {
 				x.lease.tools.learn(x.h.ServerID, ownerOf(x.principal), m.Result.Of(data))
 			}

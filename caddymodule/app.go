@@ -35,6 +35,7 @@ type App struct {
 	leases   []*lease
 	series   *seriesLease
 	events   *eventSender
+	pinFiles map[string]string // by server_id
 	logger   *zap.Logger
 	ctx      context.Context
 }

@@ -299,6 +299,8 @@ func choice(d *caddyfile.Dispenser, into *string, allowed ...string) error {
 //			tag     on|off
 //			wire    on|off
 //		}
+//		hide_denied
+//		pin_tools       [enforce|record] { file <path> }
 //		origins         <origins...>
 //		max_body        <size>
 //		capture         <size>
@@ -328,6 +330,8 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"policy":                 func() (err error) { h.Policy, err = unmarshalPolicy(d); return err },
 		"rate_limit":             func() error { return h.unmarshalRateLimit(d) },
 		"redact":                 func() error { h.Redact = new(redact.Document); return unmarshalRedact(d, h.Redact) },
+		"hide_denied":            func() error { h.HideDenied = true; return none(d) },
+		"pin_tools":              func() (err error) { h.PinTools, err = unmarshalPins(d); return err },
 		"origins":                func() error { return h.unmarshalOrigins(d) },
 		"max_body":               func() error { return size(d, &h.MaxBody, largestMaxBody) },
 		"capture":                func() error { return size(d, &h.Capture, largestCapture) },

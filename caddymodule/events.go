@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/pins"
 )
 
 // The events that the product emits in Caddy's events app. Their data holds
@@ -16,6 +17,7 @@ import (
 const (
 	eventDenied            = "mcp_audit_denied"
 	eventRateLimited       = "mcp_audit_rate_limited"
+	eventDefinitionChanged = "mcp_audit_definition_changed"
 	eventSinkFailed        = "mcp_audit_sink_failed"
 	eventSinkRecovered     = "mcp_audit_sink_recovered"
 	eventChainRefused      = "mcp_audit_chain_refused"
@@ -25,7 +27,7 @@ const (
 
 // eventNames are all of them.
 var eventNames = []string{
-	eventDenied, eventRateLimited, eventSinkFailed, eventSinkRecovered,
+	eventDenied, eventRateLimited, eventDefinitionChanged, eventSinkFailed, eventSinkRecovered,
 	eventChainRefused, eventCheckpointOverdue, eventAnchorFailed,
 }
 
@@ -111,6 +113,16 @@ func (s *eventSender) refused(log string, e *auditlog.Event) {
 			data["subject"] = e.Principal.Subject
 		}
 		return data
+	})
+}
+
+// definitionChanged tells of a tool whose definition is not the one that is
+// pinned.
+func (s *eventSender) definitionChanged(h *Handler, c *pins.Change) {
+	s.send(eventDefinitionChanged, func() map[string]any {
+		return map[string]any{
+			"log": h.settings.name, "server_id": h.ServerID, "tool_name": h.redact.Text(c.Tool), "change": c.Kind, "from": h.redact.Text(c.From),
+		}
 	})
 }
 

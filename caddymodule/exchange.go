@@ -168,6 +168,9 @@ func (x *exchange) openRequest(m *mcp.Message, base auditlog.Message) *refusal {
 		attempts: &x.attempts,
 		span:     x.startSpan(m, x.body, &base),
 	}
+	if mcp.IsList(o.method) {
+		mcp.Members(m.Params.Of(x.body), func(name, _ []byte) { o.paged = o.paged || string(name) == "cursor" })
+	}
 	if x.batch {
 		o.rawID = bytes.Clone(m.ID.Of(x.body))
 	}

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/pins"
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/policy"
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/ratelimit"
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/redact"
@@ -67,6 +68,13 @@ type Handler struct {
 
 	// What is kept out of the records. Default: on, with the default keys.
 	Redact *redact.Document `json:"redact,omitempty"`
+
+	// Leaves out of the lists that a server gives what the policy would not let
+	// their reader use. Default: false.
+	HideDenied bool `json:"hide_denied,omitempty"`
+
+	// Pins the definitions of the server's tools. Default: none are pinned.
+	PinTools *PinConfig `json:"pin_tools,omitempty"`
 
 	// Origins of browser pages that may call this route, as
 	// `https://app.example.com`. Default: same origin only. Requests without
@@ -126,6 +134,8 @@ type Handler struct {
 	settings   *logSettings
 	lease      *lease
 	events     *eventSender
+	pins       *pins.Store // nil: none
+	pinPath    string
 	logger     *zap.Logger
 	policy     *policy.Policy
 	digest     string
@@ -190,6 +200,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := h.provisionRateLimits(app.(*App)); err != nil {
 		return err
 	}
+	if err := h.provisionPins(app.(*App)); err != nil {
+		return err
+	}
 	h.lease = acquire(h.settings.Path)
 	return nil
 }
@@ -200,6 +213,7 @@ func (h *Handler) Cleanup() error {
 	if h.lease != nil {
 		h.lease.release()
 	}
+	h.releasePins()
 	return nil
 }
 

@@ -31,6 +31,8 @@ type operation struct {
 	code    atomic.Int32 // of the answer, if that is a JSON-RPC error
 
 	attempts  *atomic.Int32 // of sending it to the server; nil: unknown
+	paged     bool          // it asked for a further page of a list
+	hidden    atomic.Int64  // entries of its list that did not go on
 	progress  atomic.Int64  // progress notifications, counted, not copied
 	cancelled atomic.Bool   // the requester sent notifications/cancelled
 	ended     atomic.Bool
@@ -209,6 +211,9 @@ func (o *operation) counts() (counts map[string]int) {
 	}
 	if n := o.progress.Load(); n > 0 {
 		count("progress", int(n))
+	}
+	if n := o.hidden.Load(); n > 0 {
+		count("hidden", int(n))
 	}
 	if o.attempts != nil {
 		if n := o.attempts.Load(); n > 1 {

@@ -145,6 +145,9 @@ func (x *exchange) judge(m *mcp.Message, base *auditlog.Message) *refusal {
 	if refused := x.decide(m, base); refused != nil {
 		return refused
 	}
+	if refused := x.checkPin(m, base); refused != nil {
+		return refused
+	}
 	return x.limit(m, base)
 }
 

@@ -38,6 +38,7 @@ type rewriter struct {
 
 	status  int
 	sse     bool
+	pass    bool // nothing of this answer is changed
 	decoder *streamDecoder
 	failed  error
 
@@ -71,6 +72,9 @@ func (w *rewriter) WriteHeader(status int) {
 	w.sse = mediaType(h) == "text/event-stream"
 	encoding := strings.ToLower(strings.TrimSpace(h.Get("Content-Encoding")))
 	if !w.sse {
+		if w.pass = !w.x.h.wire() && !w.x.asksForList(); w.pass {
+			w.tee.WriteHeader(status)
+		}
 		return
 	}
 	h.Del("Content-Length")
@@ -99,6 +103,8 @@ func (w *rewriter) Write(p []byte) (int, error) {
 		w.WriteHeader(http.StatusOK)
 	}
 	switch {
+	case w.pass:
+		return w.tee.Write(p)
 	case w.failed != nil && w.sse:
 		return 0, w.failed
 	case w.failed != nil:
@@ -128,7 +134,7 @@ func (w *rewriter) ReadFrom(r io.Reader) (int64, error) {
 
 // FlushError flushes a stream; other answers wait.
 func (w *rewriter) FlushError() error {
-	if !w.sse || w.failed != nil {
+	if !w.sse && !w.pass || w.failed != nil {
 		return nil
 	}
 	return w.tee.FlushError()
@@ -258,7 +264,7 @@ func (w *rewriter) finish() error {
 		}
 		return w.failed
 	}
-	if w.status == 0 {
+	if w.status == 0 || w.pass {
 		return nil
 	}
 	body, err := w.body()

@@ -116,6 +116,9 @@ func (h *Handler) wireText(text string) string {
 
 // rewriteRules are what changes a server's messages, in order.
 func (h *Handler) rewriteRules() (rules []rewriteRule) {
+	if (h.HideDenied && !h.observe()) || h.enforcesPins() {
+		rules = append(rules, filterLists)
+	}
 	if h.wire() {
 		rules = append(rules, redactAnswer)
 	}
