@@ -189,6 +189,7 @@ func (j *judge) checkpoint(b bodyView, seq uint64) {
 		return
 	}
 	j.inc.checkpointed = head.Size
+	j.agreed(head.Size, head.Root)
 	j.sinceCheckpoint, j.overdue = 0, false
 }
 
