@@ -84,7 +84,7 @@ func (x *exchange) serverMessage(m *mcp.Message, data []byte) {
 		if o.method == methodInitialize {
 			out.SessionID = x.opened
 		}
-		o.end(out)
+		x.closeAnswered(o, out)
 	case mcp.KindNotification:
 		if mcp.Text(m.Method.Of(data)) == "notifications/progress" {
 			if o := x.inProgress(m, data); o != nil {
@@ -254,7 +254,7 @@ func (x *exchange) newHash() *auditlog.WireHash {
 func (x *exchange) oversizedEvent(size int64, hash *auditlog.WireHash) {
 	reason := "event of " + strconv.FormatInt(size, 10) + " bytes not read"
 	if o := x.firstPending(); o != nil && len(x.pending) == 1 {
-		o.end(auditlog.Outcome{Result: auditlog.Success, Direction: auditlog.ServerToClient,
+		x.closeAnswered(o, auditlog.Outcome{Result: auditlog.Success, Direction: auditlog.ServerToClient,
 			ResponseHash: hash, Reason: reason, Anomaly: append(x.anomaly, "oversized_answer")})
 		return
 	}
@@ -272,7 +272,7 @@ func (x *exchange) oversizedAnswer(t *tee) {
 		if t.status >= http.StatusBadRequest {
 			result = auditlog.UpstreamError
 		}
-		o.end(auditlog.Outcome{Result: result, Direction: auditlog.ServerToClient,
+		x.closeAnswered(o, auditlog.Outcome{Result: result, Direction: auditlog.ServerToClient,
 			ResponseHash: t.hash, HTTPStatus: x.oddStatus(),
 			Reason:  "answer of " + strconv.FormatInt(t.size, 10) + " bytes not read",
 			Anomaly: append(x.anomaly, "oversized_answer")})
@@ -287,7 +287,7 @@ func (x *exchange) unreadableAnswer(t *tee, body []byte) {
 		result = statusResult(t.status)
 	}
 	for _, o := range x.pending {
-		o.end(auditlog.Outcome{Result: result, Direction: auditlog.ServerToClient,
+		x.closeAnswered(o, auditlog.Outcome{Result: result, Direction: auditlog.ServerToClient,
 			HTTPStatus: t.status, Answer: x.payload(body, refusalCapture), Response: body,
 			Reason: "the answer is no JSON-RPC message", Anomaly: x.anomaly})
 	}
@@ -302,27 +302,7 @@ func statusResult(status int) auditlog.Result {
 
 // blockAnswer answers in place of a server whose answer cannot be read.
 func (x *exchange) blockAnswer(w http.ResponseWriter) {
-	h := w.Header()
-	h.Del("Content-Encoding")
-	code := mcp.UnavailableCode(mcp.Modern(x.revision))
-	const text = "the server's answer has an encoding that cannot be recorded"
-	var body []byte
-	if x.batch {
-		for _, o := range x.pending {
-			x.denials = append(x.denials, mcp.AppendError(nil, o.rawID, code, text, nil))
-		}
-		body = x.deniedAnswers()
-	} else {
-		var id []byte
-		if len(x.msgs) == 1 && x.msgs[0].Kind == mcp.KindRequest {
-			id = x.msgs[0].ID.Of(x.body)
-		}
-		body = mcp.AppendError(nil, id, code, text, nil)
-	}
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(body)
+	x.answerInstead(w, "the server's answer has an encoding that cannot be recorded")
 	for _, o := range x.pending {
 		o.end(auditlog.Outcome{Result: auditlog.MalformedResponse, Direction: auditlog.ServerToClient,
 			Reason: "the answer's encoding cannot be read, so it was withheld", Anomaly: x.anomaly})

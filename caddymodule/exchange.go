@@ -165,7 +165,7 @@ func (x *exchange) openRequest(m *mcp.Message, base auditlog.Message) *refusal {
 		},
 		attempts: &x.attempts,
 	}
-	if x.batch {
+	if x.batch || x.h.HoldAnswers {
 		o.rawID = bytes.Clone(m.ID.Of(x.body))
 	}
 	if token := m.ProgressToken.Of(x.body); token != nil {

@@ -21,7 +21,8 @@ const maxMessage = 16 << 20
 
 // tee follows an answer as it passes. It changes no byte of the server and holds
 // none back, with one exception: the write that would complete a server's
-// request waits until that request's intent is recorded. What it adds, between
+// request waits until that request's intent is recorded. With hold_answers,
+// messages that close a call wait too (hold.go). What it adds, between
 // the server's events or in front of its messages, are the answers to what was
 // not forwarded, and comments if the operator wants them (inject.go, batch.go).
 type tee struct {
@@ -47,6 +48,8 @@ type tee struct {
 	encoding   string
 	decoder    *streamDecoder
 	unreadable bool // what follows cannot be decoded
+
+	held *holder // keeps closing messages back; nil: none are
 
 	joiner  *mcp.Joiner // puts answers of ours into the server's
 	swallow bool        // the server's body is no answer and does not go on
@@ -113,7 +116,9 @@ func (t *tee) WriteHeader(status int) {
 		t.declared = -1
 	}
 	status = t.startJoining(status)
-	t.ResponseWriter.WriteHeader(status)
+	if t.startHolding(status); t.held == nil || !t.held.whole {
+		t.ResponseWriter.WriteHeader(status)
+	}
 	t.startKeepalive()
 }
 
@@ -149,7 +154,13 @@ func (t *tee) Write(p []byte) (int, error) {
 		return len(p), nil
 	case teeSSE:
 		t.record()
+		if t.held != nil {
+			t.held.take(p)
+		}
 		t.read(p)
+		if t.held != nil {
+			out = t.released()
+		}
 		if t.denied != nil {
 			return 0, t.denied
 		}
@@ -157,21 +168,31 @@ func (t *tee) Write(p []byte) (int, error) {
 			t.x.setFinishing(true)
 		}
 	default:
-		if t.hold(p); t.size == t.declared {
+		before := t.buf
+		if t.hold(p); t.size == t.declared && t.held == nil {
 			t.x.setFinishing(true)
 		}
 		switch {
+		case t.held != nil && t.buf != nil:
+			return len(p), nil
+		case t.held != nil:
+			if err := t.passTail(before, p); err != nil {
+				return 0, err
+			}
+			return len(p), nil
 		case t.swallow:
 			return len(p), nil
 		case t.joiner != nil:
 			out = t.joiner.Next(nil, p)
 		}
 	}
-	n, err := t.ResponseWriter.Write(out)
-	t.begun = t.begun || n > 0
-	if err != nil {
-		t.clientErr = err
-		return min(n, len(p)), err
+	if len(out) > 0 || len(p) == 0 {
+		n, err := t.ResponseWriter.Write(out)
+		t.begun = t.begun || n > 0
+		if err != nil {
+			t.clientErr = err
+			return min(n, len(p)), err
+		}
 	}
 	t.heard()
 	t.fill()
@@ -200,7 +221,7 @@ func (t *tee) ReadFrom(r io.Reader) (int64, error) {
 
 // FlushError flushes and then records what has been sent.
 func (t *tee) FlushError() error {
-	if t.mode == teeBlocked || t.swallow {
+	if t.mode == teeBlocked || t.swallow || t.held != nil && t.held.whole {
 		return nil
 	}
 	t.mu.Lock()
@@ -253,6 +274,7 @@ func (t *tee) feed(p []byte) {
 }
 
 func (t *tee) event(ev mcp.SSEEvent) {
+	defer t.eventEnded(ev.End)
 	if ev.HasID {
 		t.eventIDs = true
 	}
@@ -291,6 +313,10 @@ func (t *tee) event(ev mcp.SSEEvent) {
 			continue
 		}
 		t.x.learnVersion(&msgs[i], ev.Data)
+		if t.held != nil && (msgs[i].Kind == mcp.KindResult || msgs[i].Kind == mcp.KindError) {
+			t.x.serverMessage(&msgs[i], ev.Data)
+			continue
+		}
 		if data == nil {
 			data = append(data, ev.Data...)
 		}
@@ -324,6 +350,9 @@ func (t *tee) complete() error {
 	if t.mode == teeBlocked {
 		return nil
 	}
+	if t.held != nil && t.held.whole {
+		return t.completeHeld()
+	}
 	if t.joiner != nil {
 		_, err := t.ResponseWriter.Write(t.joiner.End(nil))
 		t.sent(err)
@@ -344,6 +373,9 @@ func (t *tee) complete() error {
 func (t *tee) end(cut bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.held != nil && !t.over {
+		t.endHeldStream(cut)
+	}
 	t.stop(cut)
 	switch t.mode {
 	case teeSSE:
@@ -351,10 +383,12 @@ func (t *tee) end(cut bool) {
 			t.decoder.close()
 			t.decoder = nil
 		}
-		t.events.Close(t.event)
+		if t.held == nil || !cut {
+			t.events.Close(t.event)
+		}
 		t.record()
 	case teeBody:
-		if t.done || t.size == 0 || t.declared >= 0 && t.size != t.declared {
+		if t.done || t.size == 0 || cut && t.held != nil || t.declared >= 0 && t.size != t.declared {
 			return
 		}
 		t.done = true
