@@ -367,6 +367,10 @@ func readBody(t *testing.T, r *http.Request) string {
 func (r *rig) metric(name string) float64 {
 	r.t.Helper()
 	resp, err := client.Get(strings.TrimSuffix(r.url(), "/mcp") + "/metrics")
+	if errors.Is(err, io.EOF) {
+		// As in send: the connection was waiting at the old socket of a reload.
+		resp, err = client.Get(strings.TrimSuffix(r.url(), "/mcp") + "/metrics")
+	}
 	if err != nil {
 		r.t.Fatal(err)
 	}
