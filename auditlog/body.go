@@ -57,6 +57,7 @@ type draft struct {
 	idAt   int // where the 26 characters of the id are in buf
 	timeAt int // where the 30 characters of the time stamp are
 	leaf   Hash
+	open   []byte // the openings of committed members, a JSON object, or nil
 }
 
 func (d *draft) body() []byte { return d.buf[1:] }
@@ -88,13 +89,14 @@ func (d *draft) recycle() {
 		b := d.buf
 		drafts.Put(&b)
 	}
-	d.buf = nil
+	d.buf, d.open = nil, nil
 }
 
 // encoder builds record bodies for one run. It is safe for concurrent use.
 type encoder struct {
-	run   string
-	blind *blinder
+	run    string
+	blind  *blinder
+	commit Commit
 }
 
 // content is all that a body of kind intent, outcome or event may carry.
@@ -183,7 +185,7 @@ func (e *encoder) outcome(m *Message, session string, intentSeq uint64, out *Out
 // of JCS for such names.
 func (e *encoder) encode(c *content, s stamp) (draft, error) {
 	d := draft{stamp: s}
-	w := bodyWriter{b: newBuffer(c.size()), blind: e.blind, nonce: s.nonce}
+	w := bodyWriter{b: newBuffer(c.size()), blind: e.blind, nonce: s.nonce, commit: e.commit}
 	w.list("anomaly", c.anomaly)
 	w.text("audit_operation_id", c.m.OperationID)
 	w.text("client_id", c.m.ClientID)
@@ -198,7 +200,7 @@ func (e *encoder) encode(c *content, s stamp) (draft, error) {
 	if c.hasDuration {
 		w.number("duration_ms", uint64(c.durationMS))
 	}
-	w.payload("error", c.err, c.truncate)
+	w.committed("error", func() { w.payload("error", c.err, c.truncate) })
 	if c.httpStatus > 0 {
 		w.number("http_status", uint64(c.httpStatus))
 	}
@@ -207,16 +209,16 @@ func (e *encoder) encode(c *content, s stamp) (draft, error) {
 		w.number("intent_seq", c.intentSeq)
 	}
 	w.text("kind", c.kind)
-	w.text("mcp_name", c.m.MCPName)
+	w.committed("mcp_name", func() { w.text("mcp_name", c.m.MCPName) })
 	w.text("method", c.m.Method)
 	w.nonced("nonce")
 	w.text("outcome", string(c.result))
-	w.payload("params", c.params, c.truncate)
+	w.committed("params", func() { w.payload("params", c.params, c.truncate) })
 	if c.hasParent {
 		w.number("parent_seq", c.parentSeq)
 	}
 	w.policy("policy", c.policy)
-	w.principal("principal", c.m.Principal)
+	w.committed("principal", func() { w.principal("principal", c.m.Principal) })
 	w.text("protocol_version", c.m.ProtocolVersion)
 	w.text("reason", c.reason)
 	if c.request != nil {
@@ -230,17 +232,17 @@ func (e *encoder) encode(c *content, s stamp) (draft, error) {
 		w.wire("request_sha256", c.request)
 	}
 	w.response(c)
-	w.payload("result", c.answer, c.truncate)
+	w.committed("result", func() { w.payload("result", c.answer, c.truncate) })
 	w.text("run", e.run)
 	w.text("server_id", c.m.ServerID)
 	w.text("session", c.session)
 	w.text("task", c.task)
 	d.timeAt = w.time("timestamp", s.at)
-	w.text("tool_name", c.m.ToolName)
+	w.committed("tool_name", func() { w.text("tool_name", c.m.ToolName) })
 	w.text("traceparent", c.traceParent)
 	w.text("transport", c.m.Transport)
-	d.buf = append(w.b, '}')
-	if len(d.buf)+maxSeal > MaxLine {
+	d.buf, d.open = append(w.b, '}'), w.openings()
+	if len(d.buf)+len(d.open)+maxSeal > MaxLine {
 		d.recycle()
 		return draft{}, ErrTooLarge
 	}
@@ -257,6 +259,9 @@ type bodyWriter struct {
 	begun bool
 	blind *blinder
 	nonce [16]byte
+
+	commit Commit
+	open   []byte // the openings so far, without the closing brace
 }
 
 func (w *bodyWriter) name(name string) {

@@ -353,7 +353,7 @@ func (l *Log) sealRecord(t *position, d *draft, checkpoint bool) int {
 	s.Chain = ChainHash(t.chain, s.Seq, s.Leaf)
 	s.MAC = l.seal.mac.mac(s.Chain)
 	before := len(l.commits.buf)
-	l.commits.buf = AppendLine(l.commits.buf, d.body(), &s, nil)
+	l.commits.buf = AppendLine(l.commits.buf, d.body(), &s, d.open)
 	size := len(l.commits.buf) - before
 	t.advance(s.Leaf, s.Chain, size, checkpoint)
 	return size - 1

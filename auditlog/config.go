@@ -111,9 +111,12 @@ type Config struct {
 	// Copier, if not nil, gets a copy of each intent, outcome and event. The
 	// Log closes it; Open, if it fails, does not.
 	Copier Copier
+	// Commit names the members that records only commit to, with their values
+	// beside them. The zero value commits to none. An existing log may change it.
+	Commit Commit
 	// Observe, if not nil, is told of each batch of records that was written, or
 	// could not be. The committer calls it, so it must not block.
-	Observe func(Commit)
+	Observe func(BatchReport)
 	// Version and Actor go into the start and stop records: the product's
 	// version, and who started it.
 	Version, Actor string

@@ -51,11 +51,11 @@ func (l *Log) copyOut(entries []*entry) {
 	for _, e := range entries {
 		switch e.kind {
 		case intentEntry:
-			l.cfg.Copier.Copy(Copied{Kind: CopiedIntent, Intent: e.seq, Body: e.body()})
+			l.cfg.Copier.Copy(Copied{Kind: CopiedIntent, Intent: e.seq, Body: e.plain()})
 		case outcomeEntry:
-			l.cfg.Copier.Copy(Copied{Kind: CopiedOutcome, Intent: e.intentSeq, Body: e.body()})
+			l.cfg.Copier.Copy(Copied{Kind: CopiedOutcome, Intent: e.intentSeq, Body: e.plain()})
 		case eventEntry:
-			l.cfg.Copier.Copy(Copied{Kind: CopiedEvent, Body: e.body()})
+			l.cfg.Copier.Copy(Copied{Kind: CopiedEvent, Body: e.plain()})
 		}
 	}
 }

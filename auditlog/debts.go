@@ -120,7 +120,7 @@ func (l *Log) owe(e *entry) {
 	if e.owed {
 		return
 	}
-	if e.shrink != nil && l.debts.owedBytes+len(e.buf) > l.cfg.QueueBytes {
+	if e.shrink != nil && l.debts.owedBytes+e.size() > l.cfg.QueueBytes {
 		if d, err := e.shrink(); err == nil {
 			e.recycle()
 			e.draft = d
@@ -128,7 +128,7 @@ func (l *Log) owe(e *entry) {
 	}
 	e.owed, e.shrink = true, nil
 	l.debts.owed = append(l.debts.owed, e)
-	l.debts.owedBytes += len(e.buf)
+	l.debts.owedBytes += e.size()
 }
 
 // owed returns what is owed, in groups that fit into one batch.
@@ -138,11 +138,11 @@ func (l *Log) owed() (groups [][]*entry) {
 	size, start := 0, 0
 	list := slices.Clone(l.debts.owed)
 	for i, e := range list {
-		if i > start && (size+len(e.buf) > maxBatchBytes || i-start == maxQueue) {
+		if i > start && (size+e.size() > maxBatchBytes || i-start == maxQueue) {
 			groups = append(groups, list[start:i])
 			size, start = 0, i
 		}
-		size += len(e.buf)
+		size += e.size()
 	}
 	if start < len(list) {
 		groups = append(groups, list[start:])
@@ -160,7 +160,7 @@ func (l *Log) paid(e *entry) {
 	e.owed = false
 	if i := slices.Index(l.debts.owed, e); i >= 0 {
 		l.debts.owed = slices.Delete(l.debts.owed, i, i+1)
-		l.debts.owedBytes -= len(e.buf)
+		l.debts.owedBytes -= e.size()
 	}
 }
 

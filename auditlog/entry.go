@@ -71,9 +71,9 @@ func (q *queue) put(ctx context.Context, e *entry) error {
 			q.mu.Unlock()
 			return ErrClosed
 		}
-		if len(q.items) == 0 || len(q.items) < maxQueue && q.bytes+len(e.buf) <= q.limit {
+		if len(q.items) == 0 || len(q.items) < maxQueue && q.bytes+e.size() <= q.limit {
 			q.items = append(q.items, e)
-			q.bytes += len(e.buf)
+			q.bytes += e.size()
 			q.mu.Unlock()
 			q.signal()
 			return nil

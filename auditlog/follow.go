@@ -113,7 +113,9 @@ func (l *Log) followSegments(seg SegmentStore) error {
 		if err != nil {
 			return l.unusable(err)
 		}
-		err = l.followFile(f, f.Size(), false)
+		if err = l.relocate(f); err == nil {
+			err = l.followFile(f, f.Size(), false)
+		}
 		if err = errors.Join(err, f.Close()); err != nil {
 			return err
 		}
@@ -133,6 +135,41 @@ func (l *Log) followSegments(seg SegmentStore) error {
 			return l.unusable(err)
 		}
 		return l.followActive(seg)
+	}
+}
+
+// relocate finds the known position in a closed segment, in which another
+// process may have erased values, so that later records moved.
+func (l *Log) relocate(f ArchiveFile) error {
+	p := &l.pos
+	last := func(text []byte) bool {
+		line, fault := SplitLine(text)
+		return fault == LineOK && line.Seal.Seq == p.next-1 && line.Seal.Chain == p.chain
+	}
+	if p.offset == 0 {
+		return nil
+	}
+	if p.offset <= f.Size() {
+		if text, err := lineBefore(f, p.offset); err == nil && last(text) {
+			return nil
+		}
+	}
+	lines := newLineReader(f, 0, f.Size())
+	for {
+		line, err := lines.next()
+		if err == io.EOF {
+			// What is wrong with it is told by the check of what follows.
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if line.complete && !line.tooLong && last(line.text) {
+			l.posMu.Lock()
+			p.offset = lines.pos
+			l.posMu.Unlock()
+			return nil
+		}
 	}
 }
 

@@ -29,6 +29,8 @@ const (
 	kindRotation   = "key_rotation"
 	kindIntent     = "intent"
 	kindOutcome    = "outcome"
+	kindEvent      = "event"
+	kindErasure    = "erasure"
 )
 
 // member is one top-level member of a body: its name and its JCS value.

@@ -308,7 +308,7 @@ func (l *Log) useKeys(p *position) error {
 	l.posMu.Lock()
 	l.seal, l.signer, l.vkey, l.keyed = seal, signer, vkey, p.keyID
 	l.posMu.Unlock()
-	l.enc.Store(&encoder{run: l.run, blind: newBlinder(blind)})
+	l.enc.Store(&encoder{run: l.run, blind: newBlinder(blind), commit: l.options().commit})
 	return nil
 }
 

@@ -130,7 +130,7 @@ func (p *position) check(l *Line, fault LineFault, s *sealer) error {
 		return &lineError{"segment_boundary", fmt.Sprintf("record %d follows segment_end in one file", l.Seal.Seq)}
 	case l.Seal.Seq != p.next:
 		return &lineError{"seq_gap", fmt.Sprintf("a record has seq %d in place of %d", l.Seal.Seq, p.next)}
-	case l.Seal.Leaf != l.LeafHash():
+	case l.Seal.Leaf != l.LeafHash() && !l.Erased():
 		return &lineError{"content_modified", fmt.Sprintf("record %d was changed", p.next)}
 	case l.Seal.Chain != ChainHash(p.chain, p.next, l.Seal.Leaf):
 		return &lineError{"chain_broken", fmt.Sprintf("record %d does not continue the chain", p.next)}
@@ -184,7 +184,8 @@ func (p *position) fold(l *Line, length int, s *sealer) (f folded) {
 	case kindIntent:
 		f.intent = openIntent{p.next, p.segment, p.offset, length, run, operation, l.Seal.Leaf}
 		p.open[p.next] = f.intent
-	case kindOutcome:
+	case kindOutcome, kindErasure:
+		// An erased outcome does not name its intent any more; its erasure does.
 		delete(p.open, intentSeq)
 	case kindCheckpoint:
 		p.note = signed
@@ -252,13 +253,25 @@ func unknownOutcome(o openIntent, line []byte, run string, result Result, reason
 		textMember("outcome", string(result)), textMember("reason", reason),
 		numberMember("intent_seq", o.seq), textMember("run", run),
 	}
+	var open []byte
 	bodyMembers(l.Prefix, func(name string, value []byte) bool {
 		switch name {
 		case "audit_operation_id", "client_id", "direction", "mcp_name", "method", "policy", "principal",
 			"protocol_version", "request_id", "request_id_type", "server_id", "session", "tool_name", "transport":
-			members = append(members, member{name, bytes.Clone(value)})
+			if !isCommitment(value) {
+				members = append(members, member{name, bytes.Clone(value)})
+				return true
+			}
+			// Without its opening, the value was erased, or is known to nobody.
+			if value := opened(&l, name); value != nil {
+				commit := committedMember(name, value)
+				open = append(open, commit.opening...)
+				members = append(members, commit.member)
+			}
 		}
 		return true
 	})
-	return record(kindOutcome, s, members...), nil
+	d := record(kindOutcome, s, members...)
+	d.open = closeOpenings(open)
+	return d, nil
 }

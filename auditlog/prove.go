@@ -189,7 +189,7 @@ func (s *proveScan) line(line []byte, first bool, at string) error {
 	if seal.Seq != part.w.size {
 		return fmt.Errorf("%s has record %d where record %d should be; give all files of the log, oldest first, and run `mcp-audit verify` if they are", at, seal.Seq, part.w.size)
 	}
-	erased := string(r.Line.Prefix)+"}" == erasedBody
+	erased := r.Line.Erased()
 	switch intact := r.Line.LeafHash() == seal.Leaf; {
 	case !intact && !erased:
 		s.warn("%s: record %d was changed (content_modified)", at, seal.Seq)

@@ -17,13 +17,18 @@ type Record struct {
 	Kind string
 }
 
+// KindErased is the Kind of a record that was erased as a whole.
+const KindErased = "erased"
+
 // ParseRecord takes a line (without its LF) apart. The fault is that of
 // SplitLine; with LineExtraMember the record can still be read.
 func ParseRecord(line []byte) (Record, LineFault) {
 	l, fault := SplitLine(line)
 	r := Record{Raw: line, Line: l}
 	if fault == LineOK || fault == LineExtraMember {
-		r.Kind = r.Text("kind")
+		if r.Kind = r.Text("kind"); l.Erased() {
+			r.Kind = KindErased
+		}
 	}
 	return r, fault
 }
@@ -32,13 +37,24 @@ func ParseRecord(line []byte) (Record, LineFault) {
 // committed to and disclosed in the line is returned in its disclosed form.
 func (r *Record) Member(name string) []byte {
 	value := bodyView{r.Line.Prefix}.raw(name)
-	if value == nil || !isCommitment(value) || len(r.Line.Open) == 0 {
+	if value == nil || !isCommitment(value) {
 		return value
 	}
-	pair := bodyView{trimObject(r.Line.Open)}.raw(name)
+	if disclosed := opened(&r.Line, name); disclosed != nil {
+		return disclosed
+	}
+	return value
+}
+
+// opened returns the value that a line discloses of a committed member, or nil.
+func opened(l *Line, name string) []byte {
+	if len(l.Open) == 0 {
+		return nil
+	}
+	pair := bodyView{trimObject(l.Open)}.raw(name)
 	const head = len(`["`) + saltText + len(`",`)
 	if len(pair) <= head+1 {
-		return value
+		return nil
 	}
 	return pair[head : len(pair)-1]
 }

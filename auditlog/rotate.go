@@ -45,13 +45,17 @@ func (l *Log) rotationDue() bool {
 	r, full := l.opt.rotation, l.health.full
 	l.mu.Unlock()
 	// What ends a process ends its file only at the next start.
-	if !r.rotates() || full || l.closing.Load() || l.sync.broken.Load() {
+	forced := l.forceTurn.Load()
+	if !r.rotates() && !forced || full || l.closing.Load() || l.sync.broken.Load() {
 		return false
 	}
 	now := l.cfg.Now()
 	l.posMu.Lock()
 	defer l.posMu.Unlock()
 	p := &l.pos
+	if forced {
+		return p.used && !p.ended
+	}
 	if !p.used || p.ended || now.Before(l.commits.rotateAfter) {
 		return false
 	}

@@ -148,7 +148,7 @@ func (l *Log) writeKeys(e *entry) error {
 	if len(l.cfg.SigningKey) > 0 {
 		l.cfg.SigningKey = k.private
 	}
-	l.enc.Store(&encoder{run: l.run, blind: newBlinder(blindKey(k.k0))})
+	l.enc.Store(&encoder{run: l.run, blind: newBlinder(blindKey(k.k0)), commit: l.options().commit})
 	l.appended()
 	return nil
 }

@@ -124,4 +124,9 @@ func (e *DamagedError) Unwrap() error { return e.Err }
 // storeReader reads a store's log as an io.ReaderAt.
 type storeReader struct{ s Store }
 
+func (r storeReader) gaps() bool {
+	_, ok := r.s.(EraserStore)
+	return ok
+}
+
 func (r storeReader) ReadAt(p []byte, pos int64) (int, error) { return r.s.ReadAt(p, pos) }

@@ -15,10 +15,15 @@ type lineReader struct {
 	pos   int64 // of the next line
 	long  []byte
 	limit int
+	gaps  bool // empty lines stand where something was erased
 }
 
 func newLineReader(r io.ReaderAt, from, to int64) *lineReader {
-	return &lineReader{r: bufio.NewReaderSize(io.NewSectionReader(r, from, to-from), 256<<10), pos: from, limit: MaxLine}
+	erasing, ok := r.(interface{ gaps() bool })
+	return &lineReader{
+		r: bufio.NewReaderSize(io.NewSectionReader(r, from, to-from), 256<<10), pos: from, limit: MaxLine,
+		gaps: ok && erasing.gaps(),
+	}
 }
 
 // rawLine is one line as it lies in the log.
@@ -36,6 +41,10 @@ func (r *lineReader) next() (rawLine, error) {
 	for {
 		part, err := r.r.ReadSlice('\n')
 		r.pos += int64(len(part))
+		if r.gaps && err == nil && len(part) == 1 && len(r.long) == 0 && !line.tooLong {
+			line.pos = r.pos
+			continue
+		}
 		if err == nil && len(r.long) == 0 && !line.tooLong {
 			line.text, line.complete = part[:len(part)-1], true
 			return line, nil
@@ -84,6 +93,7 @@ func follow(p *position, s *sealer, r io.ReaderAt, size int64, each func(f folde
 		if line.complete && !line.tooLong {
 			l, kind := SplitLine(line.text)
 			if fault = p.check(&l, kind, s); fault == nil {
+				p.offset = line.pos
 				f := p.fold(&l, len(line.text), s)
 				if each != nil {
 					each(f, line.text)

@@ -250,6 +250,9 @@ func (j *judge) erasure(b bodyView, s *scanned) {
 	if !ok || target >= s.seal.Seq {
 		return
 	}
+	if intent, ok := b.number("intent_seq"); ok && field == wholeRecord && j.erasedAt(target) {
+		delete(j.open, intent)
+	}
 	var left []missing
 	for _, m := range j.pending[target] {
 		if m.name != field && field != wholeRecord {
@@ -269,6 +272,16 @@ func (j *judge) erasure(b bodyView, s *scanned) {
 	} else {
 		j.pending[target] = left
 	}
+}
+
+// erasedAt reports whether a record was found erased as a whole.
+func (j *judge) erasedAt(seq uint64) bool {
+	for _, m := range j.pending[seq] {
+		if m.name == wholeRecord {
+			return true
+		}
+	}
+	return false
 }
 
 // seconds renders a span of nanoseconds for a detail.

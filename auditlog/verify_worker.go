@@ -105,6 +105,10 @@ func (w *lineWorker) form(line []byte, s *scanned) {
 // erasedBody is the body of a record that was erased as a whole.
 const erasedBody = `{"erased":true}`
 
+// Erased reports whether the record was erased as a whole: its seal stands, and
+// its leaf cannot be computed any more.
+func (l *Line) Erased() bool { return string(l.Prefix) == erasedBody[:len(erasedBody)-1] }
+
 // openingFaults is what is wrong with a line's openings.
 type openingFaults struct {
 	malformed bool     // not the exact form of an object of [salt,value] pairs

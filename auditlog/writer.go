@@ -28,8 +28,10 @@ type Log struct {
 
 	queue   queue
 	closing atomic.Bool
-	ending  sync.RWMutex // held by End until the outcome is queued
-	close   struct {
+	// forceTurn closes the log's file although no rotation is due.
+	forceTurn atomic.Bool
+	ending    sync.RWMutex // held by End until the outcome is queued
+	close     struct {
 		sync.Once
 		err error
 	}
@@ -67,6 +69,7 @@ type options struct {
 	every      int
 	after      time.Duration
 	rotation   Rotation
+	commit     Commit
 }
 
 func newLog(cfg Config) *Log {
@@ -75,7 +78,7 @@ func newLog(cfg Config) *Log {
 		run:  b64.EncodeToString(randomBytes(16)),
 		quit: make(chan struct{}),
 		ops:  make(map[uint64]*Operation),
-		opt:  options{cfg.Durability, cfg.CheckpointEvery, cfg.CheckpointAfter, cfg.Rotation},
+		opt:  options{cfg.Durability, cfg.CheckpointEvery, cfg.CheckpointAfter, cfg.Rotation, cfg.Commit},
 
 		tending: make(chan struct{}, 1),
 	}

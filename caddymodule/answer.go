@@ -72,6 +72,9 @@ func (x *exchange) serverMessage(m *mcp.Message, data []byte) {
 			x.serverEvent(m, data, "unmatched_answer")
 			return
 		}
+		if m.Kind == mcp.KindError {
+			o.code.Store(errorCode(m, data))
+		}
 		if o.method == methodToolsList && m.Kind == mcp.KindResult {
 			x.lease.series.learn(m.Result.Of(data))
 			if o.modern {
@@ -161,6 +164,7 @@ func (x *exchange) serverRequest(m *mcp.Message, data []byte) error {
 		method:  base.Method,
 		started: time.Now(),
 		counted: entryOf(&base, x.h.plainLabels()),
+		span:    x.startSpan(m, data, &base),
 		key: operationKey{
 			scope:     x.scope(),
 			direction: auditlog.ServerToClient,
@@ -179,6 +183,7 @@ func (x *exchange) serverRequest(m *mcp.Message, data []byte) error {
 		forward := x.h.settings.OnFailure != onFailureBlock
 		x.lease.unavailable(forward, err, x.h.logger)
 		if !forward {
+			endSpan(o.span, "", auditlog.InternalError, 0)
 			return err
 		}
 	}

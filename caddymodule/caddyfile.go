@@ -133,6 +133,7 @@ func some(d *caddyfile.Dispenser, into *[]string) error {
 //				timeout <duration>    (of a command)
 //			}
 //			compat     v2
+//			commit     none | payload|params|result|error|principal|mcp_name...
 //		}
 //	}
 //
@@ -206,6 +207,7 @@ func (c *LogConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) (err error) {
 		},
 		"checkpoint": func() error { return c.unmarshalCheckpoint(d) },
 		"anchor":     func() error { return c.unmarshalAnchor(d) },
+		"commit":     func() error { return some(d, &c.Commit) },
 		"compat":     func() error { return choice(d, &c.Compat, compatV2) },
 	}, "anchor")
 	if err == nil {

@@ -25,6 +25,13 @@ func (s *logSettings) resolveCompat() error {
 	return nil
 }
 
+func (s *logSettings) resolveCommit() (err error) {
+	if s.commit, err = auditlog.ParseCommit(s.Commit); err != nil {
+		return s.fault("commit", err)
+	}
+	return nil
+}
+
 // addCopier begins the copy in Integrity v2 form, if there is to be one.
 func (s *logSettings) addCopier(cfg *auditlog.Config) error {
 	if s.Compat == "" {

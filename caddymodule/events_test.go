@@ -127,10 +127,7 @@ func TestReplacedLogIsToldAndSoIsItsReturn(t *testing.T) {
 // probe is what a readiness endpoint answers.
 func probe(t *testing.T, port int) int {
 	t.Helper()
-	resp, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/", port))
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := get(t, fmt.Sprintf("http://127.0.0.1:%d/", port))
 	defer resp.Body.Close()
 	return resp.StatusCode
 }

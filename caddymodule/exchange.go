@@ -164,6 +164,7 @@ func (x *exchange) openRequest(m *mcp.Message, base auditlog.Message) *refusal {
 			id:        mcp.IDKey(m.ID.Of(x.body), m.IDType),
 		},
 		attempts: &x.attempts,
+		span:     x.startSpan(m, x.body, &base),
 	}
 	if x.batch || x.h.HoldAnswers {
 		o.rawID = bytes.Clone(m.ID.Of(x.body))
@@ -177,8 +178,12 @@ func (x *exchange) openRequest(m *mcp.Message, base auditlog.Message) *refusal {
 	}
 	if err != nil {
 		if refused := x.unrecorded(m, err); refused != nil {
+			endSpan(o.span, "", auditlog.InternalError, int32(refused.code))
 			return refused
 		}
+	}
+	if o.span != nil && !x.batch {
+		x.forwardSpan(o.span)
 	}
 	x.lease.series.decided(base.Policy)
 	o.lease = acquire(x.lease.path)
@@ -215,6 +220,7 @@ func (x *exchange) openAnswer(m *mcp.Message, base auditlog.Message) *refusal {
 	whole := m.Whole.Of(x.body)
 	if o := x.lease.open.find(key); o != nil {
 		out := x.outcome(m, x.body, whole, auditlog.ClientToServer)
+		o.code.Store(errorCode(m, x.body))
 		if err := o.endFirst(out); err != nil {
 			return x.unrecorded(m, err)
 		}

@@ -260,4 +260,6 @@ func TestMetricsAreServedWhileAFormerLogIsOpen(t *testing.T) {
 	if up := r.metric("mcp_audit_sink_up"); up != 1 {
 		t.Errorf("mcp_audit_sink_up is %v", up)
 	}
+	cancel()
+	r.awaitClosed()
 }

@@ -108,6 +108,11 @@ type LogConfig struct {
 	// secret. Default: no copy.
 	Compat string `json:"compat,omitempty"`
 
+	// What records only commit to, with the value beside them, so that it can be
+	// disclosed or erased alone: `payload` (params, result and error), those
+	// members alone, `principal`, `mcp_name`. Default: nothing.
+	Commit []string `json:"commit,omitempty"`
+
 	// Where the options stand in the Caddyfile, for error messages. The
 	// Caddyfile adapter writes it.
 	Source map[string]string `json:"source,omitempty"`
@@ -132,6 +137,7 @@ type logSettings struct {
 	signingKey ed25519.PrivateKey
 	durability auditlog.Durability
 	rotation   auditlog.Rotation
+	commit     auditlog.Commit
 	keyMode    auditlog.KeyMode
 	anchors    []AnchorConfig // with placeholders resolved
 	identity   auditlog.Hash  // of what may not change while the log is open
@@ -143,7 +149,7 @@ type logSettings struct {
 // creates and opens nothing.
 func (c LogConfig) resolve(name string, logger *zap.Logger) (*logSettings, error) {
 	s := &logSettings{LogConfig: c, name: name, logger: logger}
-	steps := []func() error{s.resolveStore, s.resolveKeys, s.resolvePolicy, s.resolveRotation, s.resolveAnchors, s.resolveCompat}
+	steps := []func() error{s.resolveStore, s.resolveKeys, s.resolvePolicy, s.resolveRotation, s.resolveAnchors, s.resolveCompat, s.resolveCommit}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return nil, err
@@ -308,6 +314,7 @@ func (s *logSettings) auditConfig() (auditlog.Config, error) {
 		CheckpointEvery: s.CheckpointRecords,
 		CheckpointAfter: time.Duration(s.CheckpointInterval),
 		Rotation:        s.rotation,
+		Commit:          s.commit,
 		KeyMode:         s.keyMode,
 		ConfigSHA256:    s.digest,
 		Version:         version(),

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 )
 
@@ -23,6 +25,8 @@ type operation struct {
 	modern  bool
 	started time.Time
 	counted entry
+	span    trace.Span   // nil: not traced
+	code    atomic.Int32 // of the answer, if that is a JSON-RPC error
 
 	attempts  *atomic.Int32 // of sending it to the server; nil: unknown
 	progress  atomic.Int64  // progress notifications, counted, not copied
@@ -185,6 +189,14 @@ func (o *operation) endFirst(out auditlog.Outcome) error {
 	return o.close(out, (*auditlog.Operation).End)
 }
 
+// id is the operation's id; empty if it is forwarded unrecorded.
+func (o *operation) id() string {
+	if o.op == nil {
+		return ""
+	}
+	return o.op.ID()
+}
+
 // counts are of what belongs to the operation and has no record of its own.
 func (o *operation) counts() (counts map[string]int) {
 	count := func(name string, n int) {
@@ -210,6 +222,7 @@ func (o *operation) close(out auditlog.Outcome, record func(*auditlog.Operation,
 	}
 	out.Duration = time.Since(o.started)
 	out.Counts = o.counts()
+	endSpan(o.span, o.id(), out.Result, o.code.Load())
 	o.log.series.closed(o.counted, out.Result, out.Duration)
 	if o.op != nil {
 		err = record(o.op, context.Background(), out)

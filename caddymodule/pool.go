@@ -120,7 +120,7 @@ func (s *sharedLog) opened(ctx context.Context, settings *logSettings) (*auditlo
 
 func (s *sharedLog) openLocked(ctx context.Context, settings *logSettings) error {
 	cfg, err := settings.auditConfig()
-	cfg.Observe = func(c auditlog.Commit) { s.series.committed(settings.backend(), c) }
+	cfg.Observe = func(c auditlog.BatchReport) { s.series.committed(settings.backend(), c) }
 	if err == nil {
 		s.log, err = auditlog.Open(context.WithoutCancel(ctx), cfg)
 		if err != nil && cfg.Copier != nil {
@@ -154,6 +154,7 @@ func (s *sharedLog) applyLocked(ctx context.Context, settings *logSettings) erro
 		if err := s.log.Config(ctx, from, settings.digest, "reload"); err != nil {
 			return fmt.Errorf("log %s: recording the changed configuration: %w", s.path, err)
 		}
+		s.log.SetCommit(settings.commit)
 		s.log.SetOptions(settings.durability, settings.CheckpointRecords, time.Duration(settings.CheckpointInterval))
 		if err := s.log.SetRotation(settings.rotation); err != nil {
 			return err

@@ -70,13 +70,14 @@ func (x *exchange) recordRefusal(ref *refusal) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), refusalTimeout)
 	defer cancel()
 	id := ""
-	for _, e := range x.refusalEvents(ref) {
+	for i, e := range x.refusalEvents(ref) {
 		e.OperationID = auditlog.NewOperationID()
 		if _, err := log.Event(ctx, e); err != nil {
 			x.lease.unavailable(false, err, x.h.logger)
 			return ""
 		}
 		id = e.OperationID
+		x.spanRefusal(ref, i, &e)
 		if ref.decided != nil {
 			x.h.events.refused(x.h.settings.name, &e)
 		}

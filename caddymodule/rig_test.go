@@ -164,8 +164,26 @@ var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 func (r *rig) send(ctx context.Context, method, body string, headers ...string) *http.Response {
 	r.t.Helper()
+	return do(r.t, func() *http.Request { return r.request(ctx, method, body, headers) })
+}
+
+// get requests another address of the configuration.
+func get(t *testing.T, url string) *http.Response {
+	t.Helper()
+	return do(t, func() *http.Request {
+		req, err := http.NewRequest(http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return req
+	})
+}
+
+// do sends a request.
+func do(t *testing.T, request func() *http.Request) *http.Response {
+	t.Helper()
 	for attempt := 1; ; attempt++ {
-		resp, err := client.Do(r.request(ctx, method, body, headers))
+		resp, err := client.Do(request())
 		if err == nil {
 			return resp
 		}
@@ -173,7 +191,7 @@ func (r *rig) send(ctx context.Context, method, body string, headers ...string) 
 		// that nobody has accepted yet. Such a request has reached no handler;
 		// one that had would leave a record too many.
 		if attempt == 3 || !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
-			r.t.Fatal(err)
+			t.Fatal(err)
 		}
 	}
 }
@@ -366,14 +384,7 @@ func readBody(t *testing.T, r *http.Request) string {
 // metric reads a gauge of the default log at a scrape.
 func (r *rig) metric(name string) float64 {
 	r.t.Helper()
-	resp, err := client.Get(strings.TrimSuffix(r.url(), "/mcp") + "/metrics")
-	if errors.Is(err, io.EOF) {
-		// As in send: the connection was waiting at the old socket of a reload.
-		resp, err = client.Get(strings.TrimSuffix(r.url(), "/mcp") + "/metrics")
-	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	resp := get(r.t, strings.TrimSuffix(r.url(), "/mcp")+"/metrics")
 	defer resp.Body.Close()
 	lines := bufio.NewScanner(resp.Body)
 	for lines.Scan() {

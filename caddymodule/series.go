@@ -280,7 +280,7 @@ func (s *series) notTaken(forwarded bool) {
 }
 
 // committed counts a batch of records.
-func (s *series) committed(backend string, c auditlog.Commit) {
+func (s *series) committed(backend string, c auditlog.BatchReport) {
 	mode, status := "async", "ok"
 	if c.Durability == auditlog.Durable {
 		mode = "sync"

@@ -44,10 +44,7 @@ func callOf(tool string) string {
 // read from.
 func (r *rig) scrape() (map[string]float64, string) {
 	r.t.Helper()
-	resp, err := client.Get(strings.TrimSuffix(r.url(), "/mcp") + "/metrics")
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	resp := get(r.t, strings.TrimSuffix(r.url(), "/mcp")+"/metrics")
 	defer resp.Body.Close()
 	values := make(map[string]float64)
 	var text strings.Builder

@@ -29,6 +29,10 @@ func columnsOf(r *auditlog.Record) (c columns) {
 	if at := r.Time(); !at.IsZero() {
 		c.at = at.UnixNano()
 	}
+	if r.Kind == auditlog.KindErased {
+		c.kind = r.Kind
+		return c
+	}
 	r.Members(func(name string, value []byte) bool {
 		switch name {
 		case "audit_operation_id":

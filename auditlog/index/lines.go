@@ -53,7 +53,7 @@ func (l *Lines) Read(dst []byte, p *Place) (r auditlog.Record, buf []byte, chang
 	case r.Line.Seal.Leaf != p.Leaf:
 		return stale(fmt.Sprintf("record %d has another hash", p.Seq))
 	}
-	return r, line, r.Line.LeafHash() != r.Line.Seal.Leaf, nil
+	return r, line, r.Line.LeafHash() != r.Line.Seal.Leaf && !r.Line.Erased(), nil
 }
 
 // segment opens the file of a place, or finds it open.

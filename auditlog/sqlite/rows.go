@@ -157,21 +157,20 @@ func readAt(ctx context.Context, q querier, p []byte, pos int64) (n int, err err
 			err = errors.Join(err, closed)
 		}
 	}()
-	skip := int64(-1)
-	for n < len(p) {
+	for begun := false; n < len(p); begun = true {
 		if err := rows.next(); err != nil {
 			return n, err
 		}
-		if skip < 0 {
-			skip = pos - rows.pos
+		at := pos + int64(n)
+		// Where a record was erased, its line is shorter than its place.
+		for ; begun && at < rows.pos && n < len(p); at++ {
+			p[n] = '\n'
+			n++
 		}
 		line := append(rows.line, '\n')
-		if skip >= int64(len(line)) {
-			skip -= int64(len(line))
-			continue
+		if skip := at - rows.pos; skip < int64(len(line)) && n < len(p) {
+			n += copy(p[n:], line[max(skip, 0):])
 		}
-		n += copy(p[n:], line[skip:])
-		skip = 0
 	}
 	return n, nil
 }

@@ -53,7 +53,10 @@ FROM records o LEFT JOIN records i ON i.seq=json_extract(o.line,'$.intent_seq') 
 WHERE o.kind='outcome' OR o.kind='event';
 `
 
-const noUpdateTriggers = `CREATE TRIGGER records_no_update BEFORE UPDATE OF seq,line ON records BEGIN SELECT RAISE(ABORT,'append-only');END;
+// recordsNoUpdate is dropped and made anew where a record is erased.
+const recordsNoUpdate = `CREATE TRIGGER records_no_update BEFORE UPDATE OF seq,line ON records BEGIN SELECT RAISE(ABORT,'append-only');END;`
+
+const noUpdateTriggers = recordsNoUpdate + `
 CREATE TRIGGER hashes_no_update BEFORE UPDATE ON hashes BEGIN SELECT RAISE(ABORT,'append-only');END;
 `
 

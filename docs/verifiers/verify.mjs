@@ -119,7 +119,7 @@ function checkOpenings(body, open) {
     if (b64(sha('auditlog/v3/open\n', u64(name.length), name, salt, opened)) !== commits.get(name)) throw new Error('opening_mismatch');
     commits.delete(name);
   }
-  if (commits.size > 0) throw new Error('opening_missing');
+  return [...commits.keys()];
 }
 
 function verifyLog(file, { pub, k0, keyID }) {
@@ -127,6 +127,8 @@ function verifyLog(file, { pub, k0, keyID }) {
   const torn = lines.pop() !== '';
   const tree = new Tree();
   const keys = [];
+  // What is missing, until a record of its erasure comes: [seq, member or *, line, finding].
+  let missing = [];
   let chain, origin, faults = 0, checkpoints = 0;
   const macKey = (epoch) => {
     for (let e = keys.length; e <= epoch; e++) {
@@ -147,7 +149,8 @@ function verifyLog(file, { pub, k0, keyID }) {
         chain = sha('auditlog/v3/genesis\n', origin);
       }
       check(Number(seqText) === tree.size, 'seq_gap or seq_regression');
-      check(b64(sha('\0', Buffer.from(body, 'latin1'))) === leafText, 'content_modified');
+      if (body === '{"erased":true}') missing.push([Number(seqText), '*', index + 1, 'content_modified']);
+      else check(b64(sha('\0', Buffer.from(body, 'latin1'))) === leafText, 'content_modified');
       if (record.kind === 'checkpoint') {
         const text = openNote(record.note, pub);
         check(text.join('\n') === `${origin}\n${tree.size}\n${tree.root().toString('base64')}\n`, 'checkpoint_mismatch');
@@ -163,13 +166,22 @@ function verifyLog(file, { pub, k0, keyID }) {
         }
         tree.add(leaf);
       }
-      checkOpenings(body, open);
+      for (const name of checkOpenings(body, open)) missing.push([Number(seqText), name, index + 1, 'opening_missing']);
+      if (record.kind === 'erasure') {
+        missing = missing.filter(([seq, name]) => {
+          const covered = seq === record.target && ['*', name].includes(record.field);
+          if (covered) console.log(`erased: ${name} of record ${seq}, authorised by ${record.authorised_by}`);
+          return !covered;
+        });
+      }
     } catch (e) {
       faultsOfLine.push(e instanceof SyntaxError ? 'malformed_line' : e.message);
     }
     for (const f of faultsOfLine) console.log(`line ${index + 1}: ${f}`);
     faults += faultsOfLine.length;
   });
+  for (const [, , line, finding] of missing) console.log(`line ${line}: ${finding}`);
+  faults += missing.length;
   if (torn) { console.log(`line ${lines.length + 1}: torn_tail`); faults++; }
   if (tree.size === 0 && faults === 0) { console.log('line 1: empty_log'); faults++; }
   if (faults === 0) {

@@ -129,16 +129,17 @@ def open_note(note, vkey):
 
 
 def check_openings(body, openings):
+    """The committed members without their value; an error if one has another."""
     commits = {n: json.loads(v)["$c"] for n, v in members(body) if re.fullmatch(rb'\{"\$c":"[\w-]{43}"\}', v)}
     for name, value in members(openings or b"{}"):
         salt = base64.urlsafe_b64decode(value[2:24] + b"==")
         if b64(sha(b"auditlog/v3/open\n", u64(len(name)), name, salt, value[26:-1])).decode() != commits.pop(name, None):
-            return "opening_mismatch"
-    return "opening_missing" if commits else None
+            raise ValueError
+    return [name.decode() for name in commits]
 
 
 def verify(path, pub, root_key, key_id):
-    faults, tree, chain, origin, keys, checkpoints = 0, Tree(), None, "", {}, 0
+    faults, tree, chain, origin, keys, checkpoints, missing = 0, Tree(), None, "", {}, 0, {}
     for number, line in enumerate(open(path, "rb").read().split(b"\n"), 1):
         def fault(finding):
             nonlocal faults
@@ -155,13 +156,13 @@ def verify(path, pub, root_key, key_id):
             fault("malformed_line or seal_malformed")
             continue
         raw, (seq, leaf, link, kid, epoch, code) = parts[0], parts[1].groups()
-        seq, epoch = int(seq), int(epoch)
+        seq, epoch, kind = int(seq), int(epoch), body.get("kind")
         if chain is None:
-            if body["kind"] not in ("genesis", "chain_break"):
+            if kind not in ("genesis", "chain_break"):
                 return print("the file does not begin a log") or 1
             origin = body["origin"]
             chain = sha(b"auditlog/v3/genesis\n", origin.encode())
-        if body["kind"] == "checkpoint":
+        if kind == "checkpoint":
             try:
                 want = [origin, str(tree.size), base64.b64encode(tree.root()).decode()]
                 if open_note(body["note"], pub).split("\n") != want:
@@ -172,7 +173,9 @@ def verify(path, pub, root_key, key_id):
         if seq != tree.size:
             fault("seq_gap or seq_regression")
             continue
-        if b64(sha(b"\0", raw)) != leaf:
+        if raw == b'{"erased":true}':
+            missing[seq, "*"] = (number, "content_modified")
+        elif b64(sha(b"\0", raw)) != leaf:
             fault("content_modified")
         leaf = base64.urlsafe_b64decode(leaf + b"=")
         chain = sha(b"\2", chain, u64(seq), leaf)
@@ -187,11 +190,17 @@ def verify(path, pub, root_key, key_id):
             if b64(mac(mac(key, b"auditlog/v3/mac\n"), b"\3", chain)) != code:
                 fault("mac_invalid")
         try:
-            if opening := check_openings(raw, parts[2]):
-                fault(opening)
+            for name in check_openings(raw, parts[2]):
+                missing[seq, name] = (number, "opening_missing")
         except (ValueError, IndexError):
             fault("opening_mismatch")
+        if kind == "erasure" and body["target"] < seq:
+            for gone in [m for m in missing if m[0] == body["target"] and body["field"] in ("*", m[1])]:
+                del missing[gone]
+                print(f"erased: {gone[1]} of record {gone[0]}, authorised by {body['authorised_by']}")
         tree.add(leaf)
+    for number, finding in missing.values():
+        fault(finding)
     if not faults:
         print(f"intact: {tree.size} records of {origin}, root {base64.b64encode(tree.root()).decode()}, "
               f"MACs {'checked' if root_key else 'not checked'}, {checkpoints} checkpoints {'verified' if pub else 'not verified'}")

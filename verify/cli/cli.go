@@ -1,6 +1,6 @@
 // Package cli has the commands of the mcp-audit program: verify, tail, show,
-// export, index, keygen, pubkey, checkpoint, rotate-key, recover, import, prove,
-// verify-proof and witness. `caddy mcp-audit` offers the same ones. The package
+// export, index, keygen, pubkey, checkpoint, rotate-key, erase, recover, import, prove,
+// verify-proof, witness and mcp. `caddy mcp-audit` offers the same ones. The package
 // does not depend on Caddy.
 package cli
 
@@ -58,8 +58,8 @@ func ExitCode(err error) int {
 func Commands() []*cobra.Command {
 	commands := []*cobra.Command{
 		verifyCommand(), tailCommand(), showCommand(), exportCommand(), indexCommand(),
-		keygenCommand(), pubkeyCommand(), checkpointCommand(), rotateKeyCommand(), recoverCommand(), importCommand(),
-		proveCommand(), verifyProofCommand(), witnessCommand(),
+		keygenCommand(), pubkeyCommand(), checkpointCommand(), rotateKeyCommand(), eraseCommand(), recoverCommand(), importCommand(),
+		proveCommand(), verifyProofCommand(), witnessCommand(), mcpCommand(),
 	}
 	for _, c := range commands {
 		c.SilenceUsage, c.SilenceErrors = true, true
