@@ -39,12 +39,14 @@ func TestFindingNamesHasEveryFinding(t *testing.T) {
 				maker := ""
 				switch f := call.Fun.(type) {
 				case *ast.Ident:
-					maker = f.Name
+					if maker = f.Name; maker != "found" {
+						return true
+					}
 				case *ast.SelectorExpr:
 					maker = f.Sel.Name
 				}
 				at, ok := makers[maker]
-				if !ok || len(call.Args) <= at {
+				if !ok || len(call.Args) <= at+1 { // a finding has a detail
 					return true
 				}
 				if lit, ok := call.Args[at].(*ast.BasicLit); ok {

@@ -253,6 +253,10 @@ func (j *judge) erasure(b bodyView, s *scanned) {
 	if intent, ok := b.number("intent_seq"); ok && field == wholeRecord && j.erasedAt(target) {
 		delete(j.open, intent)
 	}
+	if j.report.Resumed != nil && target < j.report.Resumed.Records {
+		// The record is not read again; that it was erased is said all the same.
+		j.pending[target] = append(j.pending[target], missing{field, place{seq: target, sealed: true}})
+	}
 	var left []missing
 	for _, m := range j.pending[target] {
 		if m.name != field && field != wholeRecord {

@@ -137,6 +137,42 @@ func TestACursorFindsALogThatWasCutReplacedOrEdited(t *testing.T) {
 	}
 }
 
+func TestAnErasureBeforeACursorIsSaidBehindIt(t *testing.T) {
+	for name, rotation := range map[string]auditlog.Rotation{logName: {}, "segments": {Size: 4 << 10}, databaseName: {}} {
+		t.Run(name, func(t *testing.T) {
+			clean(t)
+			file := name
+			if name == "segments" {
+				file = logName
+			}
+			path := filepath.Join(t.TempDir(), file)
+			cursor := filepath.Join(t.TempDir(), "audit.cursor")
+			growing(t, path, rotation, 10)
+			if r := verified(t, path, "--cursor", cursor); r.Exit != 0 {
+				t.Fatalf("%+v", r)
+			}
+			if _, stderr, code := command(t, "erase", path, "--seq", "3", "--whole", "--reason", "request 7", "--authorised-by", "privacy officer"); code != 0 {
+				t.Fatal(stderr)
+			}
+			growing(t, path, rotation, 5)
+			full := verified(t, path)
+			for _, args := range [][]string{{"--since", cursor}, {"--since", cursor, "--max-erasures", "0"}} {
+				r := verified(t, append([]string{path}, args...)...)
+				limited := len(args) > 2
+				if r.Resumed == nil || !limited && (r.Exit != 0 || findingsOf(r) != findingsOf(full)) || limited && r.Exit != 1 {
+					t.Errorf("%v: exit %d %s, resumed %+v %q; in full %s", args, r.Exit, findingsOf(r), r.Resumed, r.CursorUnused, findingsOf(full))
+				}
+			}
+			if r := verified(t, path, "--cursor", cursor); r.Exit != 0 {
+				t.Errorf("%+v", r)
+			}
+			if r := verified(t, path, "--since", cursor, "--max-erasures", "0"); r.Resumed == nil || r.Exit != 1 {
+				t.Errorf("erasures are forgotten: %+v", r)
+			}
+		})
+	}
+}
+
 func TestACursorThatCannotBeUsedIsSaid(t *testing.T) {
 	home := clean(t)
 	path := filepath.Join(t.TempDir(), logName)
