@@ -45,16 +45,24 @@ Options that filter may be repeated: a row has to match one value of each. A "*"
 stands for any characters. Times are 2026-12-01, 2026-12-01T08:30:00Z, or an
 age such as 90m, 24h or 7d.
 
+The format lines is another one: all records as they are, byte for byte. Of a
+database that is a JSONL log which verifies as the database does.
+
 CEF and syslog leave payloads out; the record has them. Nothing is verified, but
 a record that does not fit its own hash is exported and makes the exit code 1:
 see ` + "`mcp-audit verify`" + `.`,
 		Example: `  mcp-audit export --format csv --since 7d -o week.csv
   mcp-audit export --outcome denied --outcome rate_limited
   mcp-audit export --format syslog --framing octet --tool 'write_*'`,
-		RunE: func(cmd *cobra.Command, args []string) error { return e.run(cmd, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if e.format == formatLines {
+				return e.runLines(cmd, args)
+			}
+			return e.run(cmd, args)
+		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&e.format, "format", "jsonl", strings.Join(export.Formats(), ", "))
+	flags.StringVar(&e.format, "format", "jsonl", strings.Join(export.Formats(), ", ")+", "+formatLines)
 	flags.StringVarP(&e.file, "output", "o", "", "write to this `file`, which is replaced once the export is complete")
 	flags.StringVar(&e.since, "since", "", "rows from this `time` on")
 	flags.StringVar(&e.until, "until", "", "rows before this `time`")
@@ -108,7 +116,7 @@ func (e *exporter) run(cmd *cobra.Command, args []string) (err error) {
 // check reads the flags.
 func (e *exporter) check(now time.Time) (err error) {
 	if !slices.Contains(export.Formats(), e.format) {
-		return usage("there is no format %q; --format takes %s", e.format, strings.Join(export.Formats(), ", "))
+		return usage("there is no format %q; --format takes %s, %s", e.format, strings.Join(export.Formats(), ", "), formatLines)
 	}
 	if e.framing != "lf" && e.framing != "octet" {
 		return usage("--framing %q is neither lf nor octet", e.framing)

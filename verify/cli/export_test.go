@@ -267,3 +267,29 @@ func TestMoments(t *testing.T) {
 		}
 	}
 }
+
+func TestLinesAreExportedAsTheyAre(t *testing.T) {
+	for _, name := range []string{logName, databaseName} {
+		clean(t)
+		dir := t.TempDir()
+		path := filepath.Join(dir, name)
+		growing(t, path, auditlog.Rotation{}, 5)
+		out := filepath.Join(t.TempDir(), "lines.jsonl")
+		if _, stderr, code := command(t, "export", "--format", "lines", "-o", out, path); code != 0 {
+			t.Fatal(stderr)
+		}
+		a, b := verified(t, path), verified(t, out, "--keys", keysBeside(path))
+		if b.Exit != 0 || a.Records != b.Records || a.Watermarks.Checkpointed != b.Watermarks.Checkpointed {
+			t.Errorf("%s: %+v\n%+v", name, a, b)
+		}
+		for _, args := range [][]string{{"--tool", "x"}, {"--since", "1h"}, {"--no-payloads"}} {
+			if _, stderr, code := command(t, append([]string{"export", "--format", "lines", path}, args...)...); code != 2 || !strings.Contains(stderr, args[0]) {
+				t.Errorf("%v: %d %s", args, code, stderr)
+			}
+		}
+	}
+	_, path := segmented(t, auditlog.Rotation{Size: 4 << 10}, 8)
+	if _, stderr, code := command(t, "export", "--format", "lines", path); code != 2 || !strings.Contains(stderr, "files, which verify apart") {
+		t.Errorf("several files: %d %s", code, stderr)
+	}
+}

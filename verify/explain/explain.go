@@ -36,7 +36,7 @@ func Severity(class string) string {
 const (
 	preserve = "Stop using the files and copy the whole folder as evidence. Compare it with a backup or with checkpoints kept elsewhere, and find out who could write to it."
 	restore  = "Look for the file in backups and put it back, then verify again. If it cannot be found, treat its records as lost and keep the folder as evidence."
-	rebuild  = "Copy the database as evidence, then run `mcp-audit export` on it and verify the exported lines: they tell whether the records themselves are intact."
+	rebuild  = "Copy the database as evidence, then verify what `mcp-audit export --format lines` makes of it: that tells whether the records themselves are intact."
 	supply   = "Give the right key file with --keys, the secret in MCP_AUDIT_SIGNING_SECRET, or the public key with --pub, and verify again."
 	reclaim  = "Find out what moved, replaced or removed the file. If nothing can be put back, start a new chain with `mcp-audit recover --accept-chain-break \"REASON\"`, which records the loss."
 	question = "Ask the other system's operator how the record came about; do not rely on it as evidence."
