@@ -29,6 +29,7 @@ type exporter struct {
 	framing      string
 	host         string
 	noPayloads   bool
+	record       bool
 }
 
 func exportCommand() *cobra.Command {
@@ -76,6 +77,7 @@ see ` + "`mcp-audit verify`" + `.`,
 	flags.StringVar(&e.text, "text", "", "rows whose record has this `text` in any value, in any case")
 	flags.BoolVar(&e.filter.Own, "all", false, "also the log's own records: starts, gaps, checkpoints")
 	flags.BoolVar(&e.noPayloads, "no-payloads", false, "leave out params, results, error data and client information")
+	flags.BoolVar(&e.record, "record", false, "first append to the log who exports what; needs the log's keys")
 	flags.StringVar(&e.framing, "framing", "lf", "how syslog messages are told apart: lf, octet")
 	flags.StringVar(&e.host, "hostname", "", "HOSTNAME of syslog messages (default: this machine's)")
 	e.index.add(cmd)
@@ -91,6 +93,9 @@ func (e *exporter) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	if err := e.spare(log); err != nil {
+		return err
+	}
+	if err := e.announce(cmd, log); err != nil {
 		return err
 	}
 	x, err := openIndex(cmd, log, &e.index, true)
@@ -111,6 +116,14 @@ func (e *exporter) run(cmd *cobra.Command, args []string) (err error) {
 			changed.n, changed.first.Seq, changed.first.Path, changed.first.Line, log.name)
 	}
 	return nil
+}
+
+// announce records the export in the log, if that is asked for.
+func (e *exporter) announce(cmd *cobra.Command, log logFiles) error {
+	if !e.record {
+		return nil
+	}
+	return recordAccess(cmd, log.active(), "", "export", flagsText(cmd))
 }
 
 // check reads the flags.

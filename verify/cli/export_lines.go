@@ -15,7 +15,7 @@ import (
 const formatLines = "lines"
 
 // withLines are the flags that formatLines takes.
-var withLines = map[string]bool{"format": true, "output": true}
+var withLines = map[string]bool{"format": true, "output": true, "record": true}
 
 // runLines copies the lines of a log. One of several files is refused: its
 // first lines state what was before, so that the files have to stay apart.
@@ -31,6 +31,9 @@ func (e *exporter) runLines(cmd *cobra.Command, args []string) (err error) {
 	}
 	log, err := oneLog(args)
 	if err != nil {
+		return err
+	}
+	if err := e.announce(cmd, log); err != nil {
 		return err
 	}
 	snap, err := log.snapshot()

@@ -293,3 +293,37 @@ func TestLinesAreExportedAsTheyAre(t *testing.T) {
 		t.Errorf("several files: %d %s", code, stderr)
 	}
 }
+
+func TestAnExportIsRecordedWhereThatIsAsked(t *testing.T) {
+	for _, format := range []string{"csv", formatLines} {
+		clean(t)
+		path := filepath.Join(t.TempDir(), logName)
+		log := openLog(t, path)
+		call(t, log, "read_file", auditlog.Success, "")
+		args := []string{"export", path, "--format", format, "--record"}
+		if format == "csv" {
+			args = append(args, "--tool", "read_*", "--text", "s3cret")
+		}
+		if _, stderr, code := command(t, args...); code != 0 {
+			t.Fatal(stderr)
+		}
+		closeLog(t, log)
+		r := verified(t, path)
+		if r.Exit != 0 || r.Kinds["access"] != 1 || r.Kinds["start"] != 2 {
+			t.Errorf("%+v", r)
+		}
+		text := readLines(t, path)
+		if strings.Contains(text, "s3cret") || !strings.Contains(text, `"action":"export"`) || !strings.Contains(text, `"actor":"`+actorName()) {
+			t.Error(text)
+		}
+		if format == "csv" && !strings.Contains(text, `--tool [read_*]`) {
+			t.Error(text)
+		}
+		// Without the keys there is no record, and no export.
+		remove(t, keysBeside(path))
+		stdout, stderr, code := command(t, args...)
+		if code == 0 || stdout != "" || !strings.Contains(stderr, "keys") {
+			t.Errorf("exit %d %q %s", code, stdout, stderr)
+		}
+	}
+}
