@@ -166,6 +166,18 @@ func (l *Log) Config(ctx context.Context, from, to Hash, actor string) error {
 	return err
 }
 
+// PolicyChange records that the policy of a server changed: its digest before
+// and after, empty where there was or is none.
+func (l *Log) PolicyChange(ctx context.Context, serverID, from, to, actor string) error {
+	if l.closing.Load() {
+		return unavailable(ErrClosed)
+	}
+	d := record(kindConfig, newStamp(l.cfg.Now()),
+		textOrNone("server_id", serverID), textOrNone("policy_sha256", to), textOrNone("prev_policy_sha256", from), textOrNone("actor", actor))
+	_, err := l.submit(ctx, &entry{draft: d, kind: otherEntry})
+	return err
+}
+
 // SetOptions changes what may change while a log is open. The values are those
 // of Config: 0 is the default, below 0 is off.
 func (l *Log) SetOptions(durability Durability, every int, after time.Duration) {

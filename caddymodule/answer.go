@@ -55,7 +55,7 @@ func (x *exchange) answerBody(t *tee, cut bool) {
 		if m.Kind == mcp.KindRequest {
 			// Not held back: JSON answers carry no server requests in any
 			// revision, so this is a record of something odd, not a gate.
-			_ = x.serverRequest(m, body)
+			_ = x.serverRequest(m, body, true)
 			continue
 		}
 		x.serverMessage(m, body)
@@ -72,6 +72,7 @@ func (x *exchange) serverMessage(m *mcp.Message, data []byte) {
 			x.serverEvent(m, data, "unmatched_answer")
 			return
 		}
+		x.learnDecisions(m, data)
 		if m.Kind == mcp.KindError {
 			o.code.Store(errorCode(m, data))
 		}
@@ -87,6 +88,7 @@ func (x *exchange) serverMessage(m *mcp.Message, data []byte) {
 		if o.method == methodInitialize {
 			out.SessionID = x.opened
 		}
+		x.observeAnswer(m, data, &out)
 		x.closeAnswered(o, out)
 	case mcp.KindNotification:
 		if mcp.Text(m.Method.Of(data)) == "notifications/progress" {
@@ -155,10 +157,18 @@ func (x *exchange) oddStatus() int {
 	return x.tee.status
 }
 
-// serverRequest records the intent of a server's request before the client
-// can see it. An error means that the request must not go on.
-func (x *exchange) serverRequest(m *mcp.Message, data []byte) error {
+// serverRequest judges a server's request and records its intent before the
+// client can see it. An error means that the request must not go on. gone says
+// that it has all the same.
+func (x *exchange) serverRequest(m *mcp.Message, data []byte, gone bool) error {
 	base := x.serverBase(m, data)
+	if d := x.judgeServerRequest(m, data, &base); !d.Allow && !x.h.observe() {
+		if !gone {
+			x.withholdRequest(m, data, base)
+			return errAskDenied
+		}
+		base.Anomaly = append(base.Anomaly, "denied")
+	}
 	o := &operation{
 		log:     x.lease.sharedLog,
 		method:  base.Method,
@@ -188,6 +198,7 @@ func (x *exchange) serverRequest(m *mcp.Message, data []byte) error {
 		}
 	}
 	o.lease = acquire(x.lease.path)
+	x.lease.series.decided(base.Policy)
 	x.lease.open.add(o)
 	x.asked = append(x.asked, o)
 	return nil
@@ -379,6 +390,8 @@ func (x *exchange) abandon(o *operation, panicked any, err error) {
 		}
 	case o.cancelled.Load():
 		out.Result, out.Reason = auditlog.Cancelled, "the client cancelled the request"
+	case errors.Is(t.denied, errAskDenied), errors.Is(t.denied, errUnjudged):
+		out.Result, out.Reason = auditlog.Denied, t.denied.Error()
 	case errors.Is(t.denied, errUndecodable):
 		out.Result, out.Reason = auditlog.MalformedResponse, t.denied.Error()
 	case t.denied != nil:

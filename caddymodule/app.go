@@ -31,6 +31,7 @@ type App struct {
 	Logs map[string]LogConfig `json:"logs,omitempty"`
 
 	settings map[string]*logSettings
+	limits   map[limitKey]string // what each means, by its buckets
 	leases   []*lease
 	series   *seriesLease
 	events   *eventSender

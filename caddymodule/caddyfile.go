@@ -15,6 +15,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/dustin/go-humanize"
+
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/policy"
 )
 
 func init() {
@@ -65,8 +67,8 @@ func block(d *caddyfile.Dispenser, options map[string]func() error, repeat ...st
 		name := d.Val()
 		parse, known := options[name]
 		if !known {
-			return nil, d.Errf("unrecognized subdirective %q; there are %s",
-				name, strings.Join(slices.Sorted(maps.Keys(options)), ", "))
+			return nil, d.Errf("unrecognized subdirective %q; %s",
+				name, policy.Hint(name, slices.Sorted(maps.Keys(options))))
 		}
 		if first, dup := seen[name]; dup && !slices.Contains(repeat, name) {
 			return nil, d.Errf("%s is given twice, first at %s; keep one", name, first)
@@ -277,7 +279,7 @@ func choice(d *caddyfile.Dispenser, into *string, allowed ...string) error {
 //		log             <name>
 //		server_id       <name>
 //		client_id       <name or placeholder>
-//		identity        <placeholders...>
+//		identity        <placeholders...> { … }    (see unmarshalIdentity)
 //		principal {
 //			subject   <name>
 //			issuer    <name>
@@ -285,15 +287,8 @@ func choice(d *caddyfile.Dispenser, into *string, allowed ...string) error {
 //			roles     <names...>
 //			scopes    <names...>
 //		}
-//		policy {
-//			default allow|deny
-//			scope   all_operations|tools_only
-//			rule <id> allow|deny {
-//				method <methods...>
-//				tool   <tools...>
-//				reason <text>
-//			}
-//		}
+//		policy { … }    (see unmarshalPolicy)
+//		rate_limit <requests>/<duration> by <keys...> { … }    (see unmarshalRateLimit)
 //		redact off
 //		redact {
 //			keys <edits...>
@@ -301,7 +296,7 @@ func choice(d *caddyfile.Dispenser, into *string, allowed ...string) error {
 //		origins         <origins...>
 //		max_body        <size>
 //		capture         <size>
-//		forward_headers Authorization
+//		forward_headers <headers...>
 //		mode            enforce|observe
 //		headers         enforce|record|off
 //		tool_labels     on|off
@@ -313,7 +308,7 @@ func choice(d *caddyfile.Dispenser, into *string, allowed ...string) error {
 //		explain
 //	}
 //
-// Every subdirective is optional; a rule may stand without a block.
+// Every subdirective is optional.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
 	if err := none(d); err != nil {
@@ -323,9 +318,10 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"log":                    func() error { return one(d, &h.Log) },
 		"server_id":              func() error { return one(d, &h.ServerID) },
 		"client_id":              func() error { return one(d, &h.ClientID) },
-		"identity":               func() error { return some(d, &h.Identity) },
+		"identity":               func() error { return h.unmarshalIdentity(d) },
 		"principal":              func() error { h.Principal = new(PrincipalConfig); return h.Principal.unmarshalCaddyfile(d) },
-		"policy":                 func() error { h.Policy = new(PolicyConfig); return h.Policy.unmarshalCaddyfile(d) },
+		"policy":                 func() (err error) { h.Policy, err = unmarshalPolicy(d); return err },
+		"rate_limit":             func() error { return h.unmarshalRateLimit(d) },
 		"redact":                 func() error { h.Redact = new(RedactConfig); return h.Redact.unmarshalCaddyfile(d) },
 		"origins":                func() error { return h.unmarshalOrigins(d) },
 		"max_body":               func() error { return size(d, &h.MaxBody, largestMaxBody) },
@@ -340,7 +336,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"block_foreign_endpoint": func() error { h.BlockForeignEndpoint = true; return none(d) },
 		"tool_labels":            func() error { return choice(d, &h.ToolLabels, "on", "off") },
 		"explain":                func() error { h.Explain = true; return none(d) },
-	})
+	}, "rate_limit")
 	return err
 }
 
@@ -388,48 +384,6 @@ func (p *PrincipalConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return err
 	}
 	return at(d, p.validate())
-}
-
-func (c *PolicyConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	if err := none(d); err != nil {
-		return err
-	}
-	_, err := block(d, map[string]func() error{
-		"default": func() error { return choice(d, &c.Default, "allow", "deny") },
-		"scope":   func() error { return choice(d, &c.Scope, "all_operations", "tools_only") },
-		"rule": func() error {
-			var r PolicyRule
-			if err := r.unmarshalCaddyfile(d); err != nil {
-				return err
-			}
-			c.Rules = append(c.Rules, r)
-			// Compiled again when the handler is provisioned; here the mistake
-			// has a line.
-			_, err := c.compile()
-			return at(d, err)
-		},
-	}, "rule")
-	if err != nil {
-		return err
-	}
-	// The scope may stand behind the rules that it makes pointless.
-	_, err = c.compile()
-	return at(d, err)
-}
-
-func (r *PolicyRule) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	if !d.Args(&r.ID, &r.Action) || d.NextArg() {
-		return d.Err("rule takes an id and an action, as in: rule READ-1 allow { … }")
-	}
-	if r.Action != "allow" && r.Action != "deny" {
-		return d.Errf("rule %s: unknown action %q; use allow or deny", r.ID, r.Action)
-	}
-	_, err := block(d, map[string]func() error{
-		"method": func() error { return some(d, &r.Methods) },
-		"tool":   func() error { return some(d, &r.Tools) },
-		"reason": func() error { return one(d, &r.Reason) },
-	})
-	return err
 }
 
 func (c *RedactConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) error {

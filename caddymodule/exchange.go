@@ -45,6 +45,7 @@ type exchange struct {
 	// carriesAnswers: the stream is that of an HTTP+SSE session.
 	carriesAnswers bool
 	principal      *auditlog.Principal
+	caller         *policy.Caller // the same, as the policy sees it
 	clientID       string
 	anomaly        []string
 
@@ -61,7 +62,8 @@ type exchange struct {
 	denials [][]byte    // of a batch, the answers to what is not forwarded
 	joiner  *mcp.Joiner // of those answers with the server's
 
-	tee *tee
+	next caddyhttp.Handler
+	tee  *tee
 }
 
 // messageLists holds lists of scanned messages between exchanges. Bodies are
@@ -129,12 +131,12 @@ func (x *exchange) openMessage(m *mcp.Message) *refusal {
 	base := x.message(m)
 	switch m.Kind {
 	case mcp.KindRequest:
-		if refused := x.decide(m, &base); refused != nil {
+		if refused := x.judge(m, &base); refused != nil {
 			return refused
 		}
 		return x.openRequest(m, base)
 	case mcp.KindNotification:
-		if refused := x.decide(m, &base); refused != nil {
+		if refused := x.judge(m, &base); refused != nil {
 			return refused
 		}
 		x.noteCancellation(m)
@@ -182,6 +184,7 @@ func (x *exchange) openRequest(m *mcp.Message, base auditlog.Message) *refusal {
 			return refused
 		}
 	}
+	o.origin = x.originOf(m, base.Method)
 	if o.span != nil && !x.batch {
 		x.forwardSpan(o.span)
 	}
@@ -236,32 +239,6 @@ func (x *exchange) openAnswer(m *mcp.Message, base auditlog.Message) *refusal {
 	return nil
 }
 
-// decide judges a client's message and writes the decision into its record.
-func (x *exchange) decide(m *mcp.Message, base *auditlog.Message) *refusal {
-	d := x.h.policy.Decide(policy.Call{
-		Method:  base.Method,
-		Tool:    base.ToolName,
-		Name:    mcp.Text(m.Name.Of(x.body)),
-		HasTool: base.Method == methodToolsCall,
-	})
-	if !d.InScope && d.Allow {
-		return nil
-	}
-	base.Policy = &auditlog.Policy{Decision: "allow", RuleID: d.RuleID, Digest: x.h.digest}
-	if d.Allow {
-		return nil
-	}
-	base.Policy.Decision, base.Policy.Reason = "deny", d.Reason
-	if x.h.observe() {
-		base.Anomaly = append(base.Anomaly, "denied")
-		return nil
-	}
-	return &refusal{
-		status: http.StatusOK, code: mcp.DeniedCode(mcp.Modern(base.ProtocolVersion)),
-		reason: "policy", message: "denied by policy", decided: base, m: m,
-	}
-}
-
 // noteCancellation marks the operation that a client's cancellation names, so
 // that its record says so if no answer comes.
 func (x *exchange) noteCancellation(m *mcp.Message) {
@@ -314,6 +291,7 @@ func (x *exchange) unrecorded(m *mcp.Message, err error) *refusal {
 
 // forward hands the original bytes on and follows the answer.
 func (x *exchange) forward(next caddyhttp.Handler) (err error) {
+	x.next = next
 	x.prepareRequest()
 	x.tee = newTee(x, x.w)
 	defer func() {
@@ -339,9 +317,7 @@ func (x *exchange) prepareRequest() {
 	h := r.Header
 	h.Del("Cookie")
 	h.Del("Proxy-Authorization")
-	if len(x.h.ForwardHeaders) == 0 {
-		h.Del("Authorization")
-	}
+	x.h.stripIdentity(h)
 	// With one of these Go's transport may send a request twice.
 	h.Del("Idempotency-Key")
 	h.Del("X-Idempotency-Key")

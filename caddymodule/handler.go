@@ -15,6 +15,7 @@ import (
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/policy"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/ratelimit"
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/redact"
 )
 
@@ -52,11 +53,17 @@ type Handler struct {
 	// that a client may set is no identity.
 	Identity []string `json:"identity,omitempty"`
 
+	// Where the issuer, client, roles and scopes of that caller stand.
+	IdentityClaims *IdentityClaims `json:"identity_claims,omitempty"`
+
 	// The identity of every caller, for a site without authentication.
 	Principal *PrincipalConfig `json:"principal,omitempty"`
 
 	// Which calls are allowed. Default: all.
-	Policy *PolicyConfig `json:"policy,omitempty"`
+	Policy *policy.Document `json:"policy,omitempty"`
+
+	// How many requests pass in what time. Default: any.
+	RateLimits []RateLimitConfig `json:"rate_limits,omitempty"`
 
 	// What is kept out of the records. Default: on, with the default keys.
 	Redact *RedactConfig `json:"redact,omitempty"`
@@ -74,8 +81,10 @@ type Handler struct {
 	// length and hash. Default: 1048576 (1 MiB).
 	Capture int64 `json:"capture,omitempty"`
 
-	// Credential headers that go on to the server. Only `Authorization` may be
-	// named; Cookie and Proxy-Authorization never go on. Default: none.
+	// Headers of the client that go on to the server: `Authorization`, and those
+	// by which a client could claim to be somebody, as `X-Forwarded-User`.
+	// Cookie and Proxy-Authorization never go on. Default: those that `identity`
+	// and `client_id` name.
 	ForwardHeaders []string `json:"forward_headers,omitempty"`
 
 	// `enforce` refuses and denies; `observe` forwards what it would refuse or
@@ -127,40 +136,11 @@ type Handler struct {
 	policy     *policy.Policy
 	digest     string
 	redact     *redact.Profile
+	limits     []*ratelimit.Limit
 	configured *auditlog.Principal
-}
-
-// PolicyConfig says which calls are allowed: ordered rules, the first match
-// decides.
-type PolicyConfig struct {
-	// What happens when no rule matches: `allow` or `deny`. Default: allow.
-	Default string `json:"default,omitempty"`
-
-	// What is judged: `all_operations` or `tools_only` (tools/call alone).
-	// Default: all_operations.
-	Scope string `json:"scope,omitempty"`
-
-	// The rules in order.
-	Rules []PolicyRule `json:"rules,omitempty"`
-}
-
-// PolicyRule allows or denies the calls it matches. Every selector that is
-// given must match.
-type PolicyRule struct {
-	// The rule's id, unique in its policy; records name it.
-	ID string `json:"id"`
-
-	// `allow` or `deny`.
-	Action string `json:"action"`
-
-	// Exact JSON-RPC methods. Default: any.
-	Methods []string `json:"methods,omitempty"`
-
-	// Exact tool names. Default: any, also calls without a tool.
-	Tools []string `json:"tools,omitempty"`
-
-	// Why; for the record, and for the client with `explain`.
-	Reason string `json:"reason,omitempty"`
+	subjects   []subjectSource
+	// keptHeaders are the headers of stripIdentity that stay.
+	keptHeaders map[string]bool
 }
 
 // RedactConfig says what is replaced by `[REDACTED]` before a payload is
@@ -221,6 +201,12 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := h.provisionLimits(); err != nil {
 		return err
 	}
+	if err := h.provisionIdentity(); err != nil {
+		return err
+	}
+	if err := h.provisionRateLimits(app.(*App)); err != nil {
+		return err
+	}
 	h.lease = acquire(h.settings.Path)
 	return nil
 }
@@ -235,11 +221,12 @@ func (h *Handler) Cleanup() error {
 }
 
 func (h *Handler) provisionDecisions() (err error) {
-	if h.policy, err = h.Policy.compile(); err != nil {
+	if h.policy, err = h.Policy.Compile(); err != nil {
 		return fmt.Errorf("mcp_audit: policy: %w", err)
 	}
 	if h.Policy != nil {
 		h.digest = h.policy.Digest()
+		h.settings.addPolicy(h.ServerID, h.digest)
 	}
 	var cfg redact.Config
 	if h.Redact != nil {
@@ -252,7 +239,7 @@ func (h *Handler) provisionDecisions() (err error) {
 		if err := h.Principal.validate(); err != nil {
 			return err
 		}
-		if len(h.Identity) > 0 {
+		if len(h.Identity) > 0 || h.IdentityClaims != nil {
 			return errors.New("mcp_audit: principal and identity exclude each other; keep one")
 		}
 		p := h.Principal
@@ -330,43 +317,12 @@ func (h *Handler) provisionLimits() error {
 	}
 	for i, name := range h.ForwardHeaders {
 		name = http.CanonicalHeaderKey(name)
-		if name != "Authorization" {
-			return fmt.Errorf("mcp_audit: forward_headers: %s cannot be forwarded; only Authorization may be named", name)
+		if !canForward(name) {
+			return fmt.Errorf("mcp_audit: forward_headers: %s cannot be named; only Authorization and headers of an identity, such as X-Forwarded-User, are withheld from the server and may be", name)
 		}
 		h.ForwardHeaders[i] = name
 	}
 	return nil
-}
-
-// compile makes the policy. No configuration means: allow everything.
-func (c *PolicyConfig) compile() (*policy.Policy, error) {
-	if c == nil {
-		return policy.New(policy.Config{})
-	}
-	var cfg policy.Config
-	switch c.Default {
-	case "", "allow":
-	case "deny":
-		cfg.DefaultDeny = true
-	default:
-		return nil, fmt.Errorf("default: unknown action %q; use allow or deny", c.Default)
-	}
-	switch c.Scope {
-	case "", "all_operations":
-	case "tools_only":
-		cfg.ToolsOnly = true
-	default:
-		return nil, fmt.Errorf("scope: unknown value %q; use all_operations or tools_only", c.Scope)
-	}
-	for _, r := range c.Rules {
-		if r.Action != "allow" && r.Action != "deny" {
-			return nil, fmt.Errorf("rule %q: unknown action %q; use allow or deny", r.ID, r.Action)
-		}
-		cfg.Rules = append(cfg.Rules, policy.Rule{
-			ID: r.ID, Allow: r.Action == "allow", Methods: r.Methods, Tools: r.Tools, Reason: r.Reason,
-		})
-	}
-	return policy.New(cfg)
 }
 
 // ServeHTTP audits one HTTP exchange.

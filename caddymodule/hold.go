@@ -15,20 +15,19 @@ import (
 // event that closes an operation. Any other answer waits as a whole, with its
 // status, since an error may have to take its place.
 //
-// It belongs to a tee, and is used under its lock.
+// It belongs to a tee, and is used under its lock. A nil holder holds nothing.
 type holder struct {
-	whole  bool // the answer is no stream, and its status was not sent
+	body   bool // the answer is no stream, and its status was not sent
 	status int
-	sent   bool   // it was, because the answer is too large to be held
+	begun  bool   // what waits has gone out but for its end, being too large
 	tail   []byte // the end of such an answer
-
-	base int64  // of a stream: how many bytes came before buf
-	buf  []byte // its bytes from the end of the last event on
-	out  []byte // what may go on
 
 	closed  []*operation // by the message at hand
 	refused bool         // an outcome of these could not be recorded
 }
+
+// whole reports whether an answer is held as a whole.
+func (h *holder) whole() bool { return h != nil && h.body }
 
 // heldTail is how much of an answer too large to be held is kept back: its
 // client cannot read the message without its end.
@@ -41,30 +40,25 @@ const withheldText = "audit log unavailable, the call was made, but its answer i
 
 // startHolding decides what of an answer is held.
 func (t *tee) startHolding(status int) {
-	x := t.x
-	if !x.h.HoldAnswers || t.mode == teeBlocked {
+	if !t.x.h.HoldAnswers || t.mode == teeBlocked {
 		return
 	}
-	switch {
-	case t.mode == teeSSE:
-		t.held = new(holder)
-		// An error may take the place of an event.
-		t.Header().Del("Content-Length")
-		t.declared = -1
-	case len(x.pending) > 0:
-		t.held = &holder{whole: true, status: status}
+	if t.mode == teeSSE {
+		t.holding = new(holder)
+	} else if len(t.x.pending) > 0 {
+		t.holding = &holder{body: true, status: status}
 	}
 }
 
 // closeAnswered records the outcome of an operation whose closing message is
 // at hand: before that goes on if it is held, else without waiting.
 func (x *exchange) closeAnswered(o *operation, out auditlog.Outcome) {
-	held := x.tee.held
-	if held == nil {
+	h := x.tee.holding
+	if h == nil {
 		o.end(out)
 		return
 	}
-	held.closed = append(held.closed, o)
+	h.closed = append(h.closed, o)
 	err := o.endFirst(out)
 	if err == nil {
 		return
@@ -73,13 +67,16 @@ func (x *exchange) closeAnswered(o *operation, out auditlog.Outcome) {
 	if onFailure == onFailureAllow || onFailure == onFailureAllowReads && o.method != methodToolsCall {
 		return
 	}
-	held.refused = true
+	h.refused = true
 	x.lease.unavailable(false, err, x.h.logger)
 }
 
-// verdict reports whether the message at hand may go on, and else the
-// operations that get an error in its place.
+// verdict returns the operations that get an error in place of the message at
+// hand; none if it may go on.
 func (h *holder) verdict() (refused []*operation) {
+	if h == nil {
+		return nil
+	}
 	if h.refused {
 		refused = h.closed
 	}
@@ -87,91 +84,24 @@ func (h *holder) verdict() (refused []*operation) {
 	return refused
 }
 
-// take adds bytes of a stream.
-func (h *holder) take(p []byte) { h.buf = append(h.buf, p...) }
-
-// eventEnded releases a stream up to the end of an event, or puts errors in
-// the place of that event.
-func (t *tee) eventEnded(end int64) {
-	h := t.held
-	if h == nil || t.encoding != "" {
-		return
-	}
-	n := max(0, int(end-h.base))
-	refused := h.verdict()
-	switch {
-	case refused == nil:
-		h.out = append(h.out, h.buf[:n]...)
-	case h.sent:
-		// Its beginning has gone out.
+// withheld are the events that stand in the place of one that is withheld. One
+// that has begun can only be cut off.
+func (t *tee) withheld(refused []*operation) (events []byte) {
+	if t.holding.begun {
 		t.denied = errors.Join(t.denied, errWithheld)
-	default:
-		for _, o := range refused {
-			h.out = append(h.out, sseEvent(withheld(o))...)
-		}
+		return nil
 	}
-	h.buf, h.base, h.sent = h.buf[n:], end, false
-}
-
-// withheld is the error that an operation gets in place of its answer.
-func withheld(o *operation) []byte {
-	return mcp.AppendError(nil, o.rawID, mcp.UnavailableCode(o.modern), withheldText, nil)
-}
-
-// released is what of a stream may go on now. What is no part of an event goes
-// on at once, and so does the beginning of one that is too large to be held.
-func (t *tee) released() []byte {
-	h := t.held
-	if t.encoding != "" {
-		if h.verdict() != nil {
-			t.denied = errors.Join(t.denied, errWithheld)
-		}
-		out := h.buf
-		h.buf = nil
-		return out
+	for _, o := range refused {
+		events = append(events, sseEvent(mcp.AppendError(nil, o.rawID, mcp.UnavailableCode(o.modern), withheldText, nil))...)
 	}
-	if t.events.Between() || len(h.buf) > maxMessage+heldTail {
-		h.sent = h.sent || !t.events.Between()
-		h.out = append(h.out, h.buf...)
-		h.base += int64(len(h.buf))
-		h.buf = nil
-	}
-	out := h.out
-	h.out = nil
-	if cap(h.buf) > 0 && len(h.buf) == 0 {
-		h.buf = nil
-	}
-	return out
-}
-
-// endHeldStream hands on the rest of a stream that ended behind an event
-// without its blank line, which some clients accept. Of one that was cut, the
-// event that is not whole stays here.
-func (t *tee) endHeldStream(cut bool) {
-	if t.mode != teeSSE {
-		return
-	}
-	if t.decoder != nil {
-		t.decoder.close()
-		t.decoder = nil
-	}
-	if cut {
-		t.held.buf = nil
-		return
-	}
-	t.events.Close(t.event)
-	t.eventEnded(t.held.base + int64(len(t.held.buf)))
-	if out := t.released(); t.denied == nil {
-		_ = t.send(append(out, t.held.buf...))
-	}
-	t.held.buf = nil
+	return events
 }
 
 // passTail hands on an answer that is too large to be held, but for its end.
 func (t *tee) passTail(before, p []byte) error {
-	h := t.held
-	if !h.sent {
-		h.sent = true
+	h := t.holding
+	if !h.begun {
+		h.begun = true
 		t.ResponseWriter.WriteHeader(h.status)
 	}
 	h.tail = append(append(h.tail, before...), p...)
@@ -203,26 +133,38 @@ func (t *tee) send(p []byte) error {
 
 // completeHeld ends an answer that was held as a whole.
 func (t *tee) completeHeld() error {
-	h, x := t.held, t.x
+	h, x := t.holding, t.x
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	body := t.buf
 	t.learn()
 	t.stop(false)
+	var instead []byte
+	denied := false
+	if t.held {
+		t.held = false
+		if instead, denied = t.judgeHeld(); denied {
+			t.done = true
+		}
+	}
 	if !t.done && t.size > 0 {
 		t.done = true
 		x.answerBody(t, false)
 	}
 	if h.verdict() != nil {
-		if h.sent {
+		if h.begun {
 			panic(http.ErrAbortHandler)
 		}
 		x.answerInstead(t.ResponseWriter, withheldText)
 		return nil
 	}
+	if denied {
+		t.sent(t.sendInstead(instead))
+		return nil
+	}
 	x.setFinishing(true)
-	if !h.sent {
-		h.sent = true
+	if !h.begun {
+		h.begun = true
 		t.ResponseWriter.WriteHeader(h.status)
 	}
 	_ = t.send(append(h.tail, body...))

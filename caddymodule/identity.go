@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
@@ -56,13 +55,13 @@ func (p *PrincipalConfig) validate() error {
 // configuration, never from a header a client may set. The second result is
 // the client id of the records.
 func (h *Handler) identify(r *http.Request) (*auditlog.Principal, string) {
-	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	source := sourceOf(r)
 	p := h.configured
 	if p == nil {
-		p = verified(repl, h.Identity)
+		p = h.verified(source)
 	}
-	if h.ClientID != "" {
-		if id := repl.ReplaceAll(h.ClientID, ""); id != "" {
+	if h.ClientID != "" && source.usable(h.ClientID) {
+		if id := source.repl.ReplaceAll(h.ClientID, ""); id != "" {
 			return p, id
 		}
 	}
@@ -76,21 +75,21 @@ func (h *Handler) identify(r *http.Request) (*auditlog.Principal, string) {
 	}
 }
 
-// verified takes the first placeholder of the list that has a value. What
-// Caddy's authentication says of the issuer and the client belongs to its
-// user, so it is taken only with the user.
-func verified(repl *caddy.Replacer, placeholders []string) *auditlog.Principal {
-	for _, placeholder := range placeholders {
-		subject := repl.ReplaceAll(placeholder, "")
+// verified takes the first placeholder of the list that has a value for the
+// subject, and the rest from the same source: what Caddy's authentication says
+// of a client belongs to its user.
+func (h *Handler) verified(source identitySource) *auditlog.Principal {
+	for i := range h.subjects {
+		s := &h.subjects[i]
+		subject := source.text(s.placeholder)
 		if subject == "" {
 			continue
 		}
-		p := &auditlog.Principal{Subject: subject, Source: placeholder}
-		if placeholder == defaultIdentity[0] {
-			p.Issuer, _ = repl.GetString("http.auth.user.issuer")
-			p.ClientID, _ = repl.GetString("http.auth.user.client_id")
+		return &auditlog.Principal{
+			Subject: subject, Source: s.placeholder,
+			Issuer: source.first(s.claims.Issuer), ClientID: source.first(s.claims.ClientID),
+			Roles: source.all(s.claims.Roles), Scopes: source.all(s.claims.Scopes),
 		}
-		return p
 	}
 	return nil
 }

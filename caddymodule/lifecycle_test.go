@@ -175,7 +175,7 @@ func TestMistakesFailAtLoadWithTheirPlace(t *testing.T) {
 		{"oversized body limit", "max_body 1GiB", "", "max_body"},
 		{"short session", "session_ttl 10ms", "", "from 1s to 720h0m0s"},
 		{"no time", "keepalive often", "", "from 1s to 1h0m0s"},
-		{"cookie", "forward_headers Cookie", "", "only Authorization"},
+		{"cookie", "forward_headers Cookie", "", "Authorization"},
 		{"missing environment", "", "secret {env.MCP_AUDIT_TEST_UNSET}", "MCP_AUDIT_TEST_UNSET"},
 		{"missing file", "", "key ed25519 {file./no/such/file}", "/no/such/file"},
 		{"weak secret", "", "secret short", "secret"},

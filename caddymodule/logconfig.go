@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"encoding/json"
 	"errors"
@@ -98,6 +99,10 @@ type LogConfig struct {
 	// Closed files are stored compressed: `gzip`. Default: as they are.
 	Compress string `json:"compress,omitempty"`
 
+	// Who starts and stops the log, in its start and stop records. Default:
+	// caddy. The shim sets it, with its process and its parent's.
+	Actor string `json:"actor,omitempty"`
+
 	// Where checkpoints are taken to, so that not even this machine can rewrite
 	// what they cover. Default: nowhere.
 	Anchors []AnchorConfig `json:"anchors,omitempty"`
@@ -143,6 +148,10 @@ type logSettings struct {
 	identity   auditlog.Hash  // of what may not change while the log is open
 	digest     auditlog.Hash  // of the configuration with secrets replaced
 	logger     *zap.Logger
+
+	// policies are the digests of the policies that decide for this log, by
+	// the name of the server in front of which they stand.
+	policies map[string][]string
 }
 
 // resolve checks a log's configuration and resolves its placeholders. It
@@ -274,7 +283,7 @@ func (s *logSettings) resolvePolicy() error {
 func (s *logSettings) seal() error {
 	s.identity = fingerprint([]byte(s.Output), []byte(s.Synchronous), []byte(s.Path), []byte(s.Name), []byte(s.KeysFile), []byte(s.keyMode.String()), s.secret, []byte(s.Compat))
 	shown := s.LogConfig
-	shown.Source = nil
+	shown.Source, shown.Actor = nil, ""
 	for _, secret := range []*string{&shown.Secret, &shown.Key} {
 		if *secret != "" && !isPlaceholder(*secret) {
 			*secret = "[REDACTED]"
@@ -318,7 +327,7 @@ func (s *logSettings) auditConfig() (auditlog.Config, error) {
 		KeyMode:         s.keyMode,
 		ConfigSHA256:    s.digest,
 		Version:         version(),
-		Actor:           "caddy",
+		Actor:           cmp.Or(s.Actor, "caddy"),
 		Logger:          s.logger,
 	}
 	switch {

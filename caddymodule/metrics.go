@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/ratelimit"
 )
 
 // gauges tells the state of the audit logs at each scrape. It keeps no state of
@@ -27,6 +28,7 @@ type logFigures struct {
 	up       bool
 	sessions int
 	open     int
+	limits   ratelimit.Stats
 	status   auditlog.Status
 	anchored time.Time // of the anchor that is furthest behind
 	anchors  int
@@ -52,6 +54,10 @@ func newGauges() gauges {
 		number(func(f *logFigures) float64 { return float64(f.sessions) }))
 	add("open_operations", "Operations that are recorded and have no outcome yet.", prometheus.GaugeValue,
 		number(func(f *logFigures) float64 { return float64(f.open) }))
+	add("rate_limit_bytes", "Bytes that the buckets of the rate limits take at most.", prometheus.GaugeValue,
+		number(func(f *logFigures) float64 { return float64(f.limits.Bytes) }))
+	add("rate_limit_shared_total", "Requests that a rate limit counted in a shared bucket, for want of room.", prometheus.CounterValue,
+		number(func(f *logFigures) float64 { return float64(f.limits.Shared) }))
 	add("records_total", "Records of the log, by all that write it, since it was begun.", prometheus.CounterValue,
 		number(func(f *logFigures) float64 { return float64(f.status.Records) }))
 	add("unchecked_records", "Records that no checkpoint covers yet.", prometheus.GaugeValue,
@@ -119,6 +125,10 @@ func (f *logFigures) join(other *logFigures) {
 	f.up = f.up && other.up
 	f.sessions += other.sessions
 	f.open += other.open
+	f.limits.Callers += other.limits.Callers
+	f.limits.Keys += other.limits.Keys
+	f.limits.Bytes += other.limits.Bytes
+	f.limits.Shared += other.limits.Shared
 	a, b := &f.status, &other.status
 	a.Records += b.Records
 	a.Checkpointed += b.Checkpointed
@@ -144,7 +154,7 @@ func (s *sharedLog) figures() (name string, f *logFigures) {
 	if s.settings == nil {
 		return "", nil
 	}
-	f = &logFigures{sessions: s.sessions.count(), open: s.open.count()}
+	f = &logFigures{sessions: s.sessions.count(), open: s.open.count(), limits: s.limits.Stats()}
 	if s.log == nil {
 		return s.settings.name, f
 	}

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/policy"
 )
 
 // operation is one JSON-RPC request that was recorded and has no outcome yet.
@@ -21,7 +22,8 @@ type operation struct {
 	key     operationKey
 	token   operationKey // of its progress notifications; empty id: none
 	method  string
-	rawID   []byte // of an element of a batch: its token, for an answer of ours
+	origin  *policy.Origin // what it is, for tasks that it makes; nil if nobody asks
+	rawID   []byte         // of an element of a batch: its token, for an answer of ours
 	modern  bool
 	started time.Time
 	counted entry

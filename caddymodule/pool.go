@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/ratelimit"
 )
 
 // logs holds one sharedLog per log file of the process, keyed by absolute
@@ -27,7 +28,11 @@ type sharedLog struct {
 	open     openOps
 	sessions sessionTable
 	tools    toolHeaders
+	notes    toolAnnotations
+	tasks    taskOrigins
 	refusals refusalJoiner
+	limits   *ratelimit.Store
+	acquired time.Time
 	outage   outage
 	series   *seriesLease
 	watched  watched
@@ -55,7 +60,7 @@ type lease struct {
 // must leave no trace, and so it cannot fail.
 func acquire(path string) *lease {
 	v, _, _ := logs.LoadOrNew(path, func() (caddy.Destructor, error) {
-		s := &sharedLog{path: path, series: acquireSeries()}
+		s := &sharedLog{path: path, series: acquireSeries(), limits: ratelimit.NewStore(), acquired: time.Now()}
 		s.refusals.flush = s.recordJoined
 		s.sessions.ended = func(key sessionKey) { s.open.endScope(scopeOf(key), sessionEnded) }
 		return s, nil
@@ -162,6 +167,9 @@ func (s *sharedLog) applyLocked(ctx context.Context, settings *logSettings) erro
 		if err := s.anchorLocked(ctx, settings); err != nil {
 			return err
 		}
+	}
+	if err := s.recordPoliciesLocked(ctx, settings); err != nil {
+		return fmt.Errorf("log %s: recording the changed policy: %w", s.path, err)
 	}
 	s.settings = settings
 	return nil

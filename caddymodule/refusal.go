@@ -11,6 +11,7 @@ import (
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog/canon"
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/mcp"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/ratelimit"
 )
 
 // refusal says why an exchange is not forwarded and how that is answered.
@@ -23,7 +24,9 @@ type refusal struct {
 	id      []byte // raw id token, if it is unambiguous
 
 	m       *mcp.Message      // the message it is about, if there is one
-	decided *auditlog.Message // with the policy's decision, if that refused
+	decided *auditlog.Message // with the decision, if the policy or a rate limit refused
+	over    *ratelimit.Limit  // the limit that refused
+	wait    time.Duration     // until it would not
 
 	unrecordable bool   // the log is down: there can be no record
 	recorded     bool   // each message has its record already
@@ -90,7 +93,7 @@ func (x *exchange) recordRefusal(ref *refusal) string {
 func (x *exchange) countRefusal(ref *refusal) {
 	if ref.decided != nil {
 		x.lease.series.decided(ref.decided.Policy)
-		x.lease.series.refused(entryOf(ref.decided, x.h.plainLabels()), true, ref.reason, auditlog.Denied)
+		x.lease.series.refused(entryOf(ref.decided, x.h.plainLabels()), true, ref.reason, ref.result())
 		return
 	}
 	e := entry{transport: x.h.Transport, direction: auditlog.ClientToServer, plain: x.h.plainLabels()}
@@ -116,7 +119,7 @@ func (x *exchange) refusalEvents(ref *refusal) []auditlog.Event {
 	if ref.decided != nil {
 		return []auditlog.Event{{
 			Message: *ref.decided,
-			Result:  auditlog.Denied,
+			Result:  ref.result(),
 			Params:  x.payload(ref.m.Params.Of(x.body), 0),
 			Request: ref.m.Whole.Of(x.body),
 		}}
@@ -170,6 +173,10 @@ func (x *exchange) answerRefusal(ref *refusal, operationID string) error {
 	}
 	if status == http.StatusOK && (ref.m == nil || ref.m.Kind != mcp.KindRequest) {
 		// There is no id to answer to.
+		if ref.over != nil {
+			x.answerLimited(ref)
+			return nil
+		}
 		status = http.StatusForbidden
 		if ref.unrecordable {
 			status = http.StatusServiceUnavailable
@@ -215,10 +222,13 @@ func (x *exchange) writeAnswer(status int, body []byte) error {
 // errorData is the data member of a refusal's error: the id under which an
 // operator finds it, and the rule only if the operator wants that.
 func (x *exchange) errorData(ref *refusal, operationID string) []byte {
-	if operationID == "" {
+	if operationID == "" && ref.over == nil {
 		return nil
 	}
 	data := canon.AppendString([]byte(`{"audit_id":`), operationID)
+	if ref.over != nil {
+		return append(ref.retryAfter(data, x.h.Explain), '}')
+	}
 	if x.h.Explain && ref.decided != nil {
 		data = append(data, `,"rule":`...)
 		data = canon.AppendString(data, ref.decided.Policy.RuleID)

@@ -49,10 +49,16 @@ type tee struct {
 	decoder    *streamDecoder
 	unreadable bool // what follows cannot be decoded
 
-	held *holder // keeps closing messages back; nil: none are
-
 	joiner  *mcp.Joiner // puts answers of ours into the server's
 	swallow bool        // the server's body is no answer and does not go on
+
+	holding *holder // of what closes a call, until that is recorded; nil: it is not held
+
+	held    bool   // the answer waits to be judged as a whole
+	sifting bool   // events go on one by one, as they are judged
+	tail    []byte // of a sifted stream: the event that is not whole yet
+	drop    bool   // it does not go on
+	instead []byte // but this does
 
 	waiting []byte      // events of ours for the next place between two of the server's
 	begun   bool        // bytes of the server have gone out
@@ -110,15 +116,18 @@ func (t *tee) WriteHeader(status int) {
 	if t.encoding != "" && !t.startDecoding() {
 		return
 	}
-	if t.mode == teeSSE && (t.x.h.Keepalive > 0 || t.x.joiner != nil) {
-		// What is added makes it longer.
+	t.sifting = t.mode == teeSSE && t.encoding == "" && (t.x.judgesAsks() || t.x.h.HoldAnswers)
+	if t.mode == teeSSE && (t.x.h.Keepalive > 0 || t.x.joiner != nil || t.sifting) {
+		// What is added or left out changes it.
 		h.Del("Content-Length")
 		t.declared = -1
 	}
 	status = t.startJoining(status)
-	if t.startHolding(status); t.held == nil || !t.held.whole {
-		t.ResponseWriter.WriteHeader(status)
+	t.startHolding(status)
+	if t.held = t.mode == teeBody && t.x.holdsAnswer(); t.held || t.holding.whole() {
+		return
 	}
+	t.ResponseWriter.WriteHeader(status)
 	t.startKeepalive()
 }
 
@@ -154,12 +163,13 @@ func (t *tee) Write(p []byte) (int, error) {
 		return len(p), nil
 	case teeSSE:
 		t.record()
-		if t.held != nil {
-			t.held.take(p)
-		}
-		t.read(p)
-		if t.held != nil {
-			out = t.released()
+		if t.sifting {
+			out = t.sift(p)
+		} else {
+			t.read(p)
+			if t.holding.verdict() != nil {
+				t.denied = errors.Join(t.denied, errWithheld)
+			}
 		}
 		if t.denied != nil {
 			return 0, t.denied
@@ -169,30 +179,29 @@ func (t *tee) Write(p []byte) (int, error) {
 		}
 	default:
 		before := t.buf
-		if t.hold(p); t.size == t.declared && t.held == nil {
+		if t.hold(p); t.size == t.declared && !t.holding.whole() {
 			t.x.setFinishing(true)
 		}
 		switch {
-		case t.held != nil && t.buf != nil:
+		case t.swallow, t.held, t.holding.whole() && t.buf != nil:
 			return len(p), nil
-		case t.held != nil:
+		case t.holding.whole():
 			if err := t.passTail(before, p); err != nil {
 				return 0, err
 			}
-			return len(p), nil
-		case t.swallow:
 			return len(p), nil
 		case t.joiner != nil:
 			out = t.joiner.Next(nil, p)
 		}
 	}
-	if len(out) > 0 || len(p) == 0 {
-		n, err := t.ResponseWriter.Write(out)
-		t.begun = t.begun || n > 0
-		if err != nil {
-			t.clientErr = err
-			return min(n, len(p)), err
-		}
+	if t.sifting && len(out) == 0 {
+		return len(p), nil
+	}
+	n, err := t.ResponseWriter.Write(out)
+	t.begun = t.begun || n > 0
+	if err != nil {
+		t.clientErr = err
+		return min(n, len(p)), err
 	}
 	t.heard()
 	t.fill()
@@ -221,7 +230,7 @@ func (t *tee) ReadFrom(r io.Reader) (int64, error) {
 
 // FlushError flushes and then records what has been sent.
 func (t *tee) FlushError() error {
-	if t.mode == teeBlocked || t.swallow || t.held != nil && t.held.whole {
+	if t.mode == teeBlocked || t.swallow || t.held || t.holding.whole() {
 		return nil
 	}
 	t.mu.Lock()
@@ -257,13 +266,14 @@ func (t *tee) hold(p []byte) {
 
 // learn takes from a whole answer what the client's next request relies on.
 func (t *tee) learn() {
-	if !t.x.initialize || t.encoding != "" {
+	if t.encoding != "" || !t.x.initialize && !t.x.decidesBy(t.buf) {
 		return
 	}
 	var scratch [1]mcp.Message
 	msgs, _, _ := mcp.ScanAnswer(t.buf, scratch[:0])
 	for i := range msgs {
 		t.x.learnVersion(&msgs[i], t.buf)
+		t.x.learnDecisions(&msgs[i], t.buf)
 	}
 }
 
@@ -274,7 +284,6 @@ func (t *tee) feed(p []byte) {
 }
 
 func (t *tee) event(ev mcp.SSEEvent) {
-	defer t.eventEnded(ev.End)
 	if ev.HasID {
 		t.eventIDs = true
 	}
@@ -283,6 +292,9 @@ func (t *tee) event(ev mcp.SSEEvent) {
 		t.hash = nil
 		if !t.cut {
 			t.x.oversizedEvent(ev.DataLen, hash)
+		}
+		if t.x.judgesAsks() && t.denied == nil {
+			t.denied = errUnjudged
 		}
 		return
 	}
@@ -295,25 +307,36 @@ func (t *tee) event(ev mcp.SSEEvent) {
 		}
 		return
 	}
-	if t.x.alreadySeen(ev) {
+	judged, seen := t.x.judgesAsks(), t.x.alreadySeen(ev)
+	if seen && !judged {
 		return
 	}
 	var scratch [1]mcp.Message
 	msgs, _, fault := mcp.ScanAnswer(ev.Data, scratch[:0])
 	if fault != nil && len(msgs) == 0 {
-		t.x.unreadableMessage(ev.Data, fault)
+		if !seen {
+			t.x.unreadableMessage(ev.Data, fault)
+		}
+		return
+	}
+	if judged && t.judgeEvent(msgs, ev.Data, seen) || seen {
 		return
 	}
 	var data []byte
 	for i := range msgs {
 		if msgs[i].Kind == mcp.KindRequest {
-			if err := t.x.serverRequest(&msgs[i], ev.Data); err != nil && t.denied == nil {
+			err := t.x.serverRequest(&msgs[i], ev.Data, false)
+			switch {
+			case errors.Is(err, errAskDenied):
+				t.deny(len(msgs) == 1, nil)
+			case err != nil && t.denied == nil:
 				t.denied = err
 			}
 			continue
 		}
 		t.x.learnVersion(&msgs[i], ev.Data)
-		if t.held != nil && (msgs[i].Kind == mcp.KindResult || msgs[i].Kind == mcp.KindError) {
+		t.x.learnDecisions(&msgs[i], ev.Data)
+		if t.holding != nil && (msgs[i].Kind == mcp.KindResult || msgs[i].Kind == mcp.KindError) {
 			t.x.serverMessage(&msgs[i], ev.Data)
 			continue
 		}
@@ -350,8 +373,11 @@ func (t *tee) complete() error {
 	if t.mode == teeBlocked {
 		return nil
 	}
-	if t.held != nil && t.held.whole {
+	if t.holding.whole() {
 		return t.completeHeld()
+	}
+	if t.held {
+		t.sent(t.releaseHeld())
 	}
 	if t.joiner != nil {
 		_, err := t.ResponseWriter.Write(t.joiner.End(nil))
@@ -373,9 +399,6 @@ func (t *tee) complete() error {
 func (t *tee) end(cut bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.held != nil && !t.over {
-		t.endHeldStream(cut)
-	}
 	t.stop(cut)
 	switch t.mode {
 	case teeSSE:
@@ -383,12 +406,16 @@ func (t *tee) end(cut bool) {
 			t.decoder.close()
 			t.decoder = nil
 		}
-		if t.held == nil || !cut {
+		if t.holding == nil || !cut {
 			t.events.Close(t.event)
+		}
+		if len(t.tail) > 0 && !cut && t.denied == nil {
+			_, err := t.ResponseWriter.Write(t.settle())
+			t.sent(err)
 		}
 		t.record()
 	case teeBody:
-		if t.done || t.size == 0 || cut && t.held != nil || t.declared >= 0 && t.size != t.declared {
+		if t.done || t.size == 0 || cut && t.holding != nil || t.declared >= 0 && t.size != t.declared {
 			return
 		}
 		t.done = true

@@ -133,6 +133,10 @@ http://127.0.0.1:%d {
 `, r.log(), logOptions, r.port, subdirectives, r.up.host())
 }
 
+// move gives the next configuration an address of its own. The former one may
+// answer a request for a moment after it was replaced.
+func (r *rig) move() { r.port = freePort(r.t) }
+
 // load replaces the running configuration.
 func (r *rig) load(caddyfile string) error {
 	cfg, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(caddyfile), map[string]any{"filename": "Caddyfile"})

@@ -58,6 +58,10 @@ func (m *Message) note(p place, key []byte, at Span, b []byte) {
 			m.CancelledID = at
 		case "progressToken":
 			m.f.paramsProgress = at
+		case "inputResponses":
+			m.InputResponses = at
+		case "notifications":
+			m.Notifications = at
 		}
 	case placeMeta:
 		switch string(key) {
@@ -87,6 +91,8 @@ func (m *Message) note(p place, key []byte, at Span, b []byte) {
 			m.IsError = string(at.Of(b)) == "true"
 		case "resultType":
 			m.ResultType = at
+		case "inputRequests":
+			m.InputRequests = at
 		case "protocolVersion":
 			m.ProtocolVersion = at
 		case "taskId":
@@ -105,6 +111,7 @@ func (m *Message) forget(p place) {
 	switch p {
 	case placeParams:
 		m.Meta, m.Arguments, m.CancelledID = Span{}, Span{}, Span{}
+		m.InputResponses, m.Notifications = Span{}, Span{}
 		m.f = fields{jsonrpc: m.f.jsonrpc}
 		m.forget(placeMeta)
 	case placeMeta:
@@ -112,7 +119,7 @@ func (m *Message) forget(p place) {
 	case placeRef:
 		m.f.refName, m.f.refURI = Span{}, Span{}
 	case placeResult:
-		m.IsError, m.ResultType, m.ProtocolVersion = false, Span{}, Span{}
+		m.IsError, m.ResultType, m.ProtocolVersion, m.InputRequests = false, Span{}, Span{}, Span{}
 		m.f.resultTaskID, m.TaskID = Span{}, Span{}
 	case placeTask:
 		m.TaskID = Span{}

@@ -69,10 +69,9 @@ func CheckConnection(h http.Header) *HeaderFault {
 
 // endToEnd reports whether a header, in lower case, must reach the server if
 // the client sent it: what identifies the caller, the message or its coding.
-// Identity headers have no fixed names; x-*, remote-* and cf-* cover those in
-// use.
+// Identity headers have no fixed names; the prefixes cover those in use.
 func endToEnd(name string) bool {
-	for _, prefix := range []string{"mcp-", "x-", "remote-", "cf-", "content-"} {
+	for _, prefix := range []string{"mcp-", "x-", "remote-", "cf-", "content-", "impersonate-", "ssl-client-", "tailscale-", "client-cert"} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}

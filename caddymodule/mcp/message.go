@@ -66,12 +66,17 @@ type Message struct {
 	ClientInfo      Span // params.clientInfo or params._meta["io.modelcontextprotocol/clientInfo"]
 	ProgressToken   Span // params._meta.progressToken, in notifications/progress params.progressToken
 	CancelledID     Span // params.requestId of notifications/cancelled (raw id token)
+	InputResponses  Span // params.inputResponses
+	Notifications   Span // params.notifications, of subscriptions/listen
 
 	// Of an answer (KindResult, KindError):
 	ErrorCode  Span // error.code
 	IsError    bool // result.isError is true
 	ResultType Span // result.resultType
-	TaskID     Span // result.task.taskId, or result.taskId of a result that is a task
+	// InputRequests is result.inputRequests: what the server asks its client
+	// for before it goes on.
+	InputRequests Span
+	TaskID        Span // result.task.taskId, or result.taskId of a result that is a task
 
 	f fields
 }

@@ -163,6 +163,7 @@ func (o *Options) config() ([]byte, error) {
 			"tls": object{"disable_storage_clean": true, "disable_ocsp_stapling": true, "disable_storage_check": true},
 			"mcp_audit": object{"logs": object{"default": object{
 				"output": "jsonl", "path": o.log(), "keys_file": o.keys(), "durability": "written",
+				"actor": fmt.Sprintf("mcp-audit-shim, process %d of %d", os.Getpid(), os.Getppid()),
 			}}},
 		},
 	})

@@ -213,6 +213,11 @@ func (c *Caddy) Validate(t testing.TB) (stderr string, code int) {
 	return stderr, code
 }
 
+// Adapt is caddy adapt on the site's configuration.
+func (c *Caddy) Adapt(t testing.TB) *exec.Cmd {
+	return c.command(t, "adapt", "--config", c.file, "--adapter", "caddyfile")
+}
+
 // Stop ends Caddy in an orderly way.
 func (c *Caddy) Stop(t testing.TB) {
 	t.Helper()

@@ -1,7 +1,7 @@
 // Package cli has the commands of the mcp-audit program: verify, tail, show,
-// export, index, keygen, pubkey, checkpoint, rotate-key, erase, recover, import, prove,
-// verify-proof, witness and mcp. `caddy mcp-audit` offers the same ones. The package
-// does not depend on Caddy.
+// export, index, keygen, pubkey, checkpoint, rotate-key, erase, recover, import,
+// prove, verify-proof, witness, mcp and policy. `caddy mcp-audit` offers the same
+// ones. The package does not depend on Caddy.
 package cli
 
 import (
@@ -59,9 +59,9 @@ func Commands() []*cobra.Command {
 	commands := []*cobra.Command{
 		verifyCommand(), tailCommand(), showCommand(), exportCommand(), indexCommand(),
 		keygenCommand(), pubkeyCommand(), checkpointCommand(), rotateKeyCommand(), eraseCommand(), recoverCommand(), importCommand(),
-		proveCommand(), verifyProofCommand(), witnessCommand(), mcpCommand(),
+		proveCommand(), verifyProofCommand(), witnessCommand(), mcpCommand(), policyCommand(),
 	}
-	for _, c := range commands {
+	for _, c := range withSub(commands) {
 		c.SilenceUsage, c.SilenceErrors = true, true
 		c.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 			return usage("%w; see `%s --help`", err, cmd.CommandPath())
@@ -78,12 +78,20 @@ func Commands() []*cobra.Command {
 	return commands
 }
 
+// withSub is the commands and their subcommands.
+func withSub(commands []*cobra.Command) (all []*cobra.Command) {
+	for _, c := range commands {
+		all = append(append(all, c), withSub(c.Commands())...)
+	}
+	return all
+}
+
 // Hosted returns the commands for a program whose main function does not know
 // ExitError: a command that fails prints why and ends the process with its
 // exit code.
 func Hosted() []*cobra.Command {
 	commands := Commands()
-	for _, c := range commands {
+	for _, c := range withSub(commands) {
 		run := c.RunE
 		c.RunE = func(cmd *cobra.Command, args []string) error {
 			err := run(cmd, args)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
-	"github.com/caddy-mcp-audit/mcp-audit/verify/explain"
+	"github.com/caddy-mcp-audit/mcp-audit/verify/meaning"
 )
 
 // maxPrinted is the number of findings that the text lists.
@@ -142,12 +142,12 @@ func printMeanings(w io.Writer, findings []auditlog.Finding) {
 	for _, class := range []string{auditlog.ClassTampered, auditlog.ClassDiverges, auditlog.ClassIncomplete, auditlog.ClassWarning} {
 		done := map[string]bool{}
 		for _, f := range findings {
-			text, ok := explain.Finding(f.Kind)
+			text, ok := meaning.Finding(f.Kind)
 			if f.Class != class || done[f.Kind] || !ok {
 				continue
 			}
 			done[f.Kind] = true
-			fmt.Fprintf(w, "  %s (%s)\n    %s\n    To do: %s\n", f.Kind, explain.Severity(class), text.What, text.Do)
+			fmt.Fprintf(w, "  %s (%s)\n    %s\n    To do: %s\n", f.Kind, meaning.Severity(class), text.What, text.Do)
 		}
 	}
 }

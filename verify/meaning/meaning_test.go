@@ -1,4 +1,4 @@
-package explain_test
+package meaning_test
 
 import (
 	"slices"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog/legacy"
-	"github.com/caddy-mcp-audit/mcp-audit/verify/explain"
+	"github.com/caddy-mcp-audit/mcp-audit/verify/meaning"
 )
 
 func TestEveryFindingIsExplained(t *testing.T) {
@@ -17,7 +17,7 @@ func TestEveryFindingIsExplained(t *testing.T) {
 	}
 	jargon := []string{"hash", "Merkle", "MAC ", "HMAC", "JCS", "inode", "nonce", "RFC", "canonical", "leaf", "root"}
 	for _, name := range names {
-		text, ok := explain.Finding(name)
+		text, ok := meaning.Finding(name)
 		if !ok {
 			t.Errorf("%s is not explained", name)
 			continue
@@ -36,14 +36,14 @@ func TestEveryFindingIsExplained(t *testing.T) {
 			t.Errorf("%s is explained by itself", name)
 		}
 	}
-	if _, ok := explain.Finding("no_such_finding"); ok {
+	if _, ok := meaning.Finding("no_such_finding"); ok {
 		t.Error("a finding that does not exist is explained")
 	}
 }
 
 func TestEveryClassHasASeverity(t *testing.T) {
 	for _, class := range []string{auditlog.ClassTampered, auditlog.ClassDiverges, auditlog.ClassIncomplete, auditlog.ClassWarning} {
-		if explain.Severity(class) == "" {
+		if meaning.Severity(class) == "" {
 			t.Errorf("class %s", class)
 		}
 	}

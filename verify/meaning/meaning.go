@@ -1,6 +1,6 @@
-// Package explain says in plain words what a finding of verify means and what
+// Package meaning says in plain words what a finding of verify means and what
 // to do about it, for readers who run a service and did not build it.
-package explain
+package meaning
 
 import "github.com/caddy-mcp-audit/mcp-audit/auditlog"
 
