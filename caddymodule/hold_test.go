@@ -191,6 +191,50 @@ func TestAnAnswerWithoutARecordIsWithheld(t *testing.T) {
 	}
 }
 
+func TestProgressBeforeAHeldAnswerBelongsToItsCall(t *testing.T) {
+	events := "data: " + progress + "\n\ndata: " + answerTo7 + "\n\n"
+	r := start(t, newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, events)
+	}), "hold_answers", "")
+	if _, body := r.post(echoCall); body != events {
+		t.Errorf("got %q", body)
+	}
+	counts, _ := outcomeOf(t, r.await(2), "")["counts"].(map[string]any)
+	if counts["progress"] != 1.0 {
+		t.Errorf("counts %v", counts)
+	}
+}
+
+// A policy that denies what an answer asks for decides first, and its denial is
+// held like any answer.
+func TestADeniedAnswerIsHeldToo(t *testing.T) {
+	const denied = `{"jsonrpc":"2.0","id":7,"result":{"resultType":"input_required","inputRequests":{"q":{"method":"sampling/createMessage","params":{"messages":[],"maxTokens":1}}}}}`
+	const deny = "hold_answers\npolicy {\nrule NOSAMPLING deny {\nmethod sampling/createMessage\n}\n}"
+	modern := []string{"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "echo"}
+	call := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`
+	for name, answer := range map[string]http.HandlerFunc{
+		"JSON":   fixed(200, "application/json", denied),
+		"events": fixed(200, "text/event-stream", "data: "+denied+"\n\n"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, newUpstream(t, answer), deny, "")
+			_, body := r.post(call, modern...)
+			if got := strings.Join(r.recordedNow(), " "); got != "7 denied" || !strings.Contains(body, "-31030") || strings.Contains(body, "sampling") {
+				t.Errorf("outcomes %q, %s", got, body)
+			}
+			r.verify()
+		})
+		t.Run(name+", without a record", func(t *testing.T) {
+			var r *rig
+			r = start(t, newUpstream(t, breaking(&r, answer)), deny, "")
+			if _, body := r.post(call, modern...); !strings.Contains(body, "-31028") || strings.Contains(body, "sampling") {
+				t.Errorf("%s", body)
+			}
+		})
+	}
+}
+
 // Without the option the client has the answer first, as ever.
 func TestAnswersAreNotHeldUnlessAsked(t *testing.T) {
 	var r *rig

@@ -337,6 +337,8 @@ func (t *tee) event(ev mcp.SSEEvent) {
 		t.x.learnVersion(&msgs[i], ev.Data)
 		t.x.learnDecisions(&msgs[i], ev.Data)
 		if t.holding != nil && (msgs[i].Kind == mcp.KindResult || msgs[i].Kind == mcp.KindError) {
+			// What came before it belongs to the call while that is open.
+			t.record()
 			t.x.serverMessage(&msgs[i], ev.Data)
 			continue
 		}
