@@ -312,3 +312,32 @@ func TestAnOpenOperationIsClosedBehindACursor(t *testing.T) {
 		t.Errorf("a second outcome: %s", kindsFound(r))
 	}
 }
+
+// No bytes but those that Encode wrote make a cursor.
+func FuzzParseCursor(f *testing.F) {
+	l := smallLog(f)
+	r, err := Verify(f.Context(), l.sources(), l.options())
+	if err != nil {
+		f.Fatal(err)
+	}
+	good, err := r.Cursor().Encode(cursorKey)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add(good[:len(good)-1])
+	f.Add([]byte("{}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := ParseCursor(data, cursorKey)
+		if err != nil {
+			if !errors.Is(err, ErrCursor) {
+				t.Errorf("%v is no ErrCursor", err)
+			}
+			return
+		}
+		again, err := c.Encode(cursorKey)
+		if err != nil || !bytes.Equal(again, data) {
+			t.Errorf("a cursor that was not written by Encode: %q", data)
+		}
+	})
+}
