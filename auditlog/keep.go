@@ -93,6 +93,14 @@ func (l *Log) leavesKept(seg SegmentStore, m *Manifest, segment uint64) (bool, e
 	if e.Origin == l.pos.origin {
 		return false, nil // a checkpoint further on covers its last records
 	}
-	last, err := ReadTreeHead(notesToKeep(m, nil)[e.Origin])
-	return err != nil || have.Size >= last.Size, nil
+	// Of a chain that was given up, there is nothing behind its last checkpoint.
+	last, noted := notesToKeep(m, nil)[e.Origin]
+	if !noted {
+		return true, nil
+	}
+	head, err := ReadTreeHead(last)
+	if err != nil {
+		return false, l.notKept(e.Origin, fmt.Errorf("its last checkpoint in the manifest: %w", err))
+	}
+	return have.Size >= head.Size, nil
 }

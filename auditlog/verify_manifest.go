@@ -132,7 +132,7 @@ func (j *judge) finishManifest() {
 			listed[at] = true
 			j.compareFile(e, &j.files[at])
 		}
-		if i > 0 && !(j.resumed && e.Segment <= j.files[0].segment) {
+		if i > 0 && (!j.resumed || e.Segment > j.files[0].segment) {
 			j.manifestHole(m.Segments[i-1].Segment, e.Segment)
 		}
 	}

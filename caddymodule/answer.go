@@ -317,8 +317,8 @@ func statusResult(status int) auditlog.Result {
 }
 
 // blockAnswer answers in place of a server whose answer cannot be read.
-func (x *exchange) blockAnswer(w http.ResponseWriter) {
-	x.answerInstead(w, "the server's answer has an encoding that cannot be recorded")
+func (x *exchange) blockAnswer() {
+	x.answerInstead("the server's answer has an encoding that cannot be recorded")
 	for _, o := range x.pending {
 		o.end(auditlog.Outcome{Result: auditlog.MalformedResponse, Direction: auditlog.ServerToClient,
 			Reason: "the answer's encoding cannot be read, so it was withheld", Anomaly: x.anomaly})

@@ -3,7 +3,6 @@ package caddymodule
 import (
 	"errors"
 	"net/http"
-	"strconv"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/mcp"
@@ -125,7 +124,7 @@ func (t *tee) send(p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}
-	n, err := t.ResponseWriter.Write(p)
+	n, err := t.ResponseWriter.Write(p) //nolint:gosec // the server's bytes go on as they are
 	t.begun = t.begun || n > 0
 	t.sent(err)
 	return err
@@ -155,7 +154,7 @@ func (t *tee) completeHeld() error {
 		if h.begun {
 			panic(http.ErrAbortHandler)
 		}
-		x.answerInstead(t.ResponseWriter, withheldText)
+		x.answerInstead(withheldText)
 		return nil
 	}
 	if denied {
@@ -177,8 +176,8 @@ func (t *tee) completeHeld() error {
 
 // answerInstead answers in place of the server: with an error for each request
 // of the exchange, and with the errors of what was denied.
-func (x *exchange) answerInstead(w http.ResponseWriter, text string) {
-	h := w.Header()
+func (x *exchange) answerInstead(text string) {
+	h := x.w.Header()
 	for _, name := range []string{"Content-Encoding", "Etag", "Last-Modified", "Digest", "Content-Md5", "Trailer"} {
 		h.Del(name)
 	}
@@ -196,8 +195,5 @@ func (x *exchange) answerInstead(w http.ResponseWriter, text string) {
 		}
 		body = mcp.AppendError(nil, id, code, text, nil)
 	}
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(body)
+	x.tee.sent(x.writeAnswer(http.StatusOK, body))
 }

@@ -146,7 +146,7 @@ func (t *tee) startDecoding() bool {
 		return true
 	}
 	t.mode = teeBlocked
-	t.x.blockAnswer(t.ResponseWriter)
+	t.x.blockAnswer()
 	return false
 }
 
