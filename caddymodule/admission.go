@@ -194,7 +194,7 @@ func (x *exchange) scan() *refusal {
 			return refused
 		}
 	}
-	return nil
+	return x.redactRequest()
 }
 
 func (x *exchange) checkMessage(m *mcp.Message) *refusal {

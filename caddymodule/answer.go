@@ -185,7 +185,7 @@ func (x *exchange) serverRequest(m *mcp.Message, data []byte, gone bool) error {
 	if err == nil {
 		o.op, err = log.Begin(x.r.Context(), auditlog.Intent{
 			Message: base,
-			Params:  x.payload(m.Params.Of(data), int(x.h.Capture)),
+			Params:  x.payload("params", m.Params.Of(data), int(x.h.Capture)),
 			Request: m.Whole.Of(data),
 		})
 	}
@@ -210,9 +210,9 @@ func (x *exchange) serverEvent(m *mcp.Message, data []byte, anomaly ...string) {
 	base.Anomaly = append(base.Anomaly, anomaly...)
 	capture := int(x.h.Capture)
 	e := auditlog.Event{Message: base, Request: m.Whole.Of(data)}
-	e.Params = x.payload(m.Params.Of(data), capture)
-	e.Answer = x.payload(m.Result.Of(data), capture)
-	e.Error = x.payload(m.Error.Of(data), capture)
+	e.Params = x.payload("params", m.Params.Of(data), capture)
+	e.Answer = x.payload("result", m.Result.Of(data), capture)
+	e.Error = x.payload("error", m.Error.Of(data), capture)
 	x.eventAfter(e)
 }
 
@@ -223,7 +223,7 @@ func (x *exchange) unreadableMessage(data []byte, fault *mcp.ScanError) {
 	base.Direction = auditlog.ServerToClient
 	base.Reason = fault.Why
 	base.Anomaly = append(base.Anomaly, "unreadable_message")
-	x.eventAfter(auditlog.Event{Message: base, Params: x.payload(data, refusalCapture), Request: data})
+	x.eventAfter(auditlog.Event{Message: base, Params: x.payload("", data, refusalCapture), Request: data})
 }
 
 // eventAfter writes an event of a message that is on its way: a failure can
@@ -304,7 +304,7 @@ func (x *exchange) unreadableAnswer(t *tee, body []byte) {
 	}
 	for _, o := range x.pending {
 		x.closeAnswered(o, auditlog.Outcome{Result: result, Direction: auditlog.ServerToClient,
-			HTTPStatus: t.status, Answer: x.payload(body, refusalCapture), Response: body,
+			HTTPStatus: t.status, Answer: x.payload("", body, refusalCapture), Response: body,
 			Reason: "the answer is no JSON-RPC message", Anomaly: x.anomaly})
 	}
 }
@@ -318,10 +318,25 @@ func statusResult(status int) auditlog.Result {
 
 // blockAnswer answers in place of a server whose answer cannot be read.
 func (x *exchange) blockAnswer() {
-	x.answerInstead("the server's answer has an encoding that cannot be recorded")
+	x.answerInstead("the server's answer has an encoding that cannot be recorded", "the answer's encoding cannot be read, so it was withheld")
+}
+
+// withhold is blockAnswer for an answer that was held and must not go on.
+func (x *exchange) withhold(t *tee, reason string) {
+	if t.status != 0 {
+		return
+	}
+	t.status, t.mode = http.StatusOK, teeBlocked
+	x.answerInstead("the server's answer was withheld", reason)
+}
+
+// answerInstead answers every request of the exchange with an error, and
+// closes the operations.
+func (x *exchange) answerInstead(text, reason string) {
+	x.writeUnavailable(text)
 	for _, o := range x.pending {
 		o.end(auditlog.Outcome{Result: auditlog.MalformedResponse, Direction: auditlog.ServerToClient,
-			Reason: "the answer's encoding cannot be read, so it was withheld", Anomaly: x.anomaly})
+			Reason: reason, Anomaly: x.anomaly})
 	}
 }
 

@@ -76,7 +76,7 @@ func (x *exchange) withholdRequest(m *mcp.Message, data []byte, base auditlog.Me
 	e := auditlog.Event{
 		Message: base,
 		Result:  auditlog.Denied,
-		Params:  x.payload(m.Params.Of(data), int(x.h.Capture)),
+		Params:  x.payload("params", m.Params.Of(data), int(x.h.Capture)),
 		Request: m.Whole.Of(data),
 	}
 	x.eventAfter(e)

@@ -17,6 +17,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/policy"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/redact"
 )
 
 func init() {
@@ -290,8 +291,13 @@ func choice(d *caddyfile.Dispenser, into *string, allowed ...string) error {
 //		policy { … }    (see unmarshalPolicy)
 //		rate_limit <requests>/<duration> by <keys...> { … }    (see unmarshalRateLimit)
 //		redact off
-//		redact {
-//			keys <edits...>
+//		redact {                                               (see unmarshalRedact)
+//			keys    <edits...>
+//			detect  none | <kinds...>
+//			pattern <name> <RE2>
+//			path    <JSON paths...>
+//			tag     on|off
+//			wire    on|off
 //		}
 //		origins         <origins...>
 //		max_body        <size>
@@ -322,7 +328,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"principal":              func() error { h.Principal = new(PrincipalConfig); return h.Principal.unmarshalCaddyfile(d) },
 		"policy":                 func() (err error) { h.Policy, err = unmarshalPolicy(d); return err },
 		"rate_limit":             func() error { return h.unmarshalRateLimit(d) },
-		"redact":                 func() error { h.Redact = new(RedactConfig); return h.Redact.unmarshalCaddyfile(d) },
+		"redact":                 func() error { h.Redact = new(redact.Document); return unmarshalRedact(d, h.Redact) },
 		"origins":                func() error { return h.unmarshalOrigins(d) },
 		"max_body":               func() error { return size(d, &h.MaxBody, largestMaxBody) },
 		"capture":                func() error { return size(d, &h.Capture, largestCapture) },
@@ -384,18 +390,6 @@ func (p *PrincipalConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return err
 	}
 	return at(d, p.validate())
-}
-
-func (c *RedactConfig) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	if d.NextArg() {
-		if d.Val() != "off" {
-			return d.Errf("redact: unknown argument %q; use off, or a block", d.Val())
-		}
-		c.Off = true
-		return none(d)
-	}
-	_, err := block(d, map[string]func() error{"keys": func() error { return some(d, &c.Keys) }})
-	return err
 }
 
 // duration reads one argument as a time between shortest and longest.

@@ -105,7 +105,7 @@ func (x *exchange) open() *refusal {
 func (x *exchange) openPlain() *refusal {
 	event := auditlog.Event{Message: x.message(nil)}
 	if x.body != nil {
-		event.Params = x.payload(x.body, refusalCapture)
+		event.Params = x.payload("", x.body, refusalCapture)
 		event.Request = x.body
 	}
 	if x.r.Method != http.MethodPost {
@@ -150,7 +150,7 @@ func (x *exchange) openMessage(m *mcp.Message) *refusal {
 func (x *exchange) openRequest(m *mcp.Message, base auditlog.Message) *refusal {
 	intent := auditlog.Intent{
 		Message: base,
-		Params:  x.payload(m.Params.Of(x.body), 0),
+		Params:  x.payload("params", m.Params.Of(x.body), 0),
 		Request: m.Whole.Of(x.body),
 	}
 	o := &operation{
@@ -201,7 +201,7 @@ func (x *exchange) openRequest(m *mcp.Message, base auditlog.Message) *refusal {
 func (x *exchange) openNotification(m *mcp.Message, base auditlog.Message) *refusal {
 	err := x.event(x.r.Context(), auditlog.Event{
 		Message: base,
-		Params:  x.payload(m.Params.Of(x.body), 0),
+		Params:  x.payload("params", m.Params.Of(x.body), 0),
 		Request: m.Whole.Of(x.body),
 	})
 	if err != nil {
@@ -230,8 +230,8 @@ func (x *exchange) openAnswer(m *mcp.Message, base auditlog.Message) *refusal {
 		return nil
 	}
 	event := auditlog.Event{Message: base, Request: whole, Result: resultOf(m, x.body)}
-	event.Answer = x.payload(m.Result.Of(x.body), int(x.h.Capture))
-	event.Error = x.payload(m.Error.Of(x.body), int(x.h.Capture))
+	event.Answer = x.payload("result", m.Result.Of(x.body), int(x.h.Capture))
+	event.Error = x.payload("error", m.Error.Of(x.body), int(x.h.Capture))
 	event.Anomaly = append(event.Anomaly, "unmatched_answer")
 	if err := x.event(x.r.Context(), event); err != nil {
 		return x.unrecorded(m, err)
@@ -304,7 +304,16 @@ func (x *exchange) forward(next caddyhttp.Handler) (err error) {
 			panic(p)
 		}
 	}()
-	if err = next.ServeHTTP(x.tee, x.r); err == nil {
+	rules := x.h.rewriteRules()
+	if len(rules) == 0 {
+		err = next.ServeHTTP(x.tee, x.r)
+	} else {
+		w := newRewriter(x, rules)
+		if err = next.ServeHTTP(w, x.r); err == nil {
+			err = w.finish()
+		}
+	}
+	if err == nil {
 		err = x.tee.complete()
 	}
 	return err

@@ -66,7 +66,7 @@ type Handler struct {
 	RateLimits []RateLimitConfig `json:"rate_limits,omitempty"`
 
 	// What is kept out of the records. Default: on, with the default keys.
-	Redact *RedactConfig `json:"redact,omitempty"`
+	Redact *redact.Document `json:"redact,omitempty"`
 
 	// Origins of browser pages that may call this route, as
 	// `https://app.example.com`. Default: same origin only. Requests without
@@ -143,17 +143,6 @@ type Handler struct {
 	keptHeaders map[string]bool
 }
 
-// RedactConfig says what is replaced by `[REDACTED]` before a payload is
-// recorded. It never changes traffic.
-type RedactConfig struct {
-	// Edits of the default list of key patterns: `+name` adds one, `-name`
-	// removes one, `fragment:name` matches anywhere in a key.
-	Keys []string `json:"keys,omitempty"`
-
-	// Records payloads as they are. Default: false.
-	Off bool `json:"off,omitempty"`
-}
-
 // Values of Handler options.
 const (
 	modeEnforce = "enforce"
@@ -228,11 +217,7 @@ func (h *Handler) provisionDecisions() (err error) {
 		h.digest = h.policy.Digest()
 		h.settings.addPolicy(h.ServerID, h.digest)
 	}
-	var cfg redact.Config
-	if h.Redact != nil {
-		cfg = redact.Config{Keys: h.Redact.Keys, Off: h.Redact.Off}
-	}
-	if h.redact, err = redact.New(cfg); err != nil {
+	if h.redact, err = h.Redact.Compile(h.settings.tagKey()); err != nil {
 		return fmt.Errorf("mcp_audit: redact: %w", err)
 	}
 	if h.Principal != nil {

@@ -154,7 +154,7 @@ func (t *tee) completeHeld() error {
 		if h.begun {
 			panic(http.ErrAbortHandler)
 		}
-		x.answerInstead(withheldText)
+		x.writeUnavailable(withheldText)
 		return nil
 	}
 	if denied {
@@ -174,11 +174,11 @@ func (t *tee) completeHeld() error {
 	return nil
 }
 
-// answerInstead answers in place of the server: with an error for each request
-// of the exchange, and with the errors of what was denied.
-func (x *exchange) answerInstead(text string) {
+// writeUnavailable answers in place of the server: with an error for each
+// request of the exchange, and with the errors of what was denied.
+func (x *exchange) writeUnavailable(text string) {
 	h := x.w.Header()
-	for _, name := range []string{"Content-Encoding", "Etag", "Last-Modified", "Digest", "Content-Md5", "Trailer"} {
+	for _, name := range []string{"Content-Encoding", "Set-Cookie", "Etag", "Last-Modified", "Digest", "Content-Md5", "Trailer"} {
 		h.Del(name)
 	}
 	code := mcp.UnavailableCode(mcp.Modern(x.revision))

@@ -19,7 +19,7 @@ func (x *exchange) message(m *mcp.Message) auditlog.Message {
 	base := auditlog.Message{
 		Direction:       auditlog.ClientToServer,
 		Transport:       x.h.Transport,
-		ProtocolVersion: x.revision,
+		ProtocolVersion: x.h.redact.Text(x.revision),
 		SessionID:       x.session,
 		ClientID:        x.clientID,
 		ServerID:        x.h.ServerID,
@@ -37,7 +37,7 @@ func (x *exchange) message(m *mcp.Message) auditlog.Message {
 // clientInfo is what a record keeps of what the client says of itself:
 // redacted like a payload, and nothing at all if it is too long to be a name.
 func (x *exchange) clientInfo(raw []byte) []byte {
-	p := x.payload(raw, refusalCapture)
+	p := x.payload("", raw, refusalCapture)
 	switch {
 	case p.Withheld != "" || len(raw) > refusalCapture:
 		return nil
@@ -50,21 +50,22 @@ func (x *exchange) clientInfo(raw []byte) []byte {
 
 // describe fills in what one message says of itself.
 func describe(base *auditlog.Message, m *mcp.Message, body []byte, profile *redact.Profile) {
-	base.Method = mcp.Text(m.Method.Of(body))
+	method := mcp.Text(m.Method.Of(body))
+	base.Method = profile.Text(method)
 	name := mcp.Text(m.Name.Of(body))
-	switch info, _ := mcp.Lookup(base.Method); info.NameParam {
+	switch info, _ := mcp.Lookup(method); info.NameParam {
 	case "taskId":
 		base.TaskID = name
 	case "uri", "ref":
 		base.MCPName = profile.URI(name)
 	default:
-		base.MCPName = name
+		base.MCPName = profile.Text(name)
 	}
 	if base.Method == methodToolsCall {
 		base.ToolName = base.MCPName
 	}
 	if m.IDType != mcp.IDNone {
-		base.RequestID = mcp.DecodeID(m.ID.Of(body), m.IDType)
+		base.RequestID = profile.Text(mcp.DecodeID(m.ID.Of(body), m.IDType))
 		base.RequestIDType = idTypeName(m.IDType)
 	}
 	if m.TraceParent.Present() {
@@ -113,14 +114,14 @@ func idTypeOf(token []byte) mcp.IDType {
 	}
 }
 
-// payload prepares a value for its record: redacted by splicing, never
+// payload prepares the value of a message's member for its record: redacted by splicing, never
 // re-encoded. A rule that fails drops the value; it never passes it raw.
-func (x *exchange) payload(raw []byte, limit int) auditlog.Payload {
+func (x *exchange) payload(member string, raw []byte, limit int) auditlog.Payload {
 	p := auditlog.Payload{Received: raw, Limit: limit, RedactionOn: x.h.redact.On()}
 	if len(raw) == 0 || !p.RedactionOn || limit > 0 && len(raw) > limit {
 		return p
 	}
-	out, changed, err := x.h.redact.Redact(raw)
+	out, changed, err := x.h.redact.Member(member, raw)
 	switch {
 	case err != nil && storedInFull(canon.Check(raw)):
 		p.Withheld = "redaction"
@@ -156,8 +157,8 @@ func (x *exchange) outcome(m *mcp.Message, body, whole []byte, direction auditlo
 	return auditlog.Outcome{
 		Result:    resultOf(m, body),
 		Direction: direction,
-		Answer:    x.payload(m.Result.Of(body), capture),
-		Error:     x.payload(m.Error.Of(body), capture),
+		Answer:    x.payload("result", m.Result.Of(body), capture),
+		Error:     x.payload("error", m.Error.Of(body), capture),
 		Response:  whole,
 		TaskID:    mcp.Text(m.TaskID.Of(body)),
 	}

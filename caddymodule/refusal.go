@@ -120,7 +120,7 @@ func (x *exchange) refusalEvents(ref *refusal) []auditlog.Event {
 		return []auditlog.Event{{
 			Message: *ref.decided,
 			Result:  ref.result(),
-			Params:  x.payload(ref.m.Params.Of(x.body), 0),
+			Params:  x.payload("params", ref.m.Params.Of(x.body), 0),
 			Request: ref.m.Whole.Of(x.body),
 		}}
 	}
@@ -133,19 +133,19 @@ func (x *exchange) refusalEvents(ref *refusal) []auditlog.Event {
 		e := auditlog.Event{
 			Message: x.message(m),
 			Result:  auditlog.Denied,
-			Params:  x.payload(m.Params.Of(x.body), refusalCapture),
+			Params:  x.payload("params", m.Params.Of(x.body), refusalCapture),
 			Request: m.Whole.Of(x.body),
 		}
 		if m.Kind == mcp.KindResult || m.Kind == mcp.KindError {
-			e.Answer = x.payload(m.Result.Of(x.body), refusalCapture)
-			e.Error = x.payload(m.Error.Of(x.body), refusalCapture)
+			e.Answer = x.payload("result", m.Result.Of(x.body), refusalCapture)
+			e.Error = x.payload("error", m.Error.Of(x.body), refusalCapture)
 		}
 		events = append(events, e)
 	}
 	if len(events) == 0 {
 		e := auditlog.Event{Message: x.message(nil), Result: auditlog.Denied}
 		if x.body != nil {
-			e.Params = x.payload(x.body, refusalCapture)
+			e.Params = x.payload("", x.body, refusalCapture)
 			e.Request = x.body
 		}
 		if ref.detail == "" && x.r.Method != http.MethodPost {

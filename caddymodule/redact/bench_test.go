@@ -99,3 +99,22 @@ func BenchmarkHostile(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkHostileText reads texts that are made to be read again and again.
+func BenchmarkHostileText(b *testing.B) {
+	p := profile(b)
+	for name, part := range map[string]string{
+		"addresses": "a://", "keys": "-----BEGIN PRIVATE KEY-----", "tokens": "eyJ.", "bearers": "Bearer ", "assignments": "token=", "mails": "a@",
+		"digits": "4111 ", "accounts": "DE89", "names": "password:", "schemes": "https://token=",
+	} {
+		src := []byte(`["` + strings.Repeat(part, 256<<10/len(part)) + `"]`)
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(src)))
+			for b.Loop() {
+				if _, _, err := p.Redact(src); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -14,6 +14,8 @@ const (
 	inData
 	// inAddress: it is an address if it is a string.
 	inAddress
+	// inPairName: it is the name of another member's value if it is a string.
+	inPairName
 )
 
 // exempt reports whether key patterns do not apply at all: in the schemas of

@@ -4,8 +4,9 @@ import "unicode/utf8"
 
 // scanner is the working memory of one Redact, reused by the next.
 type scanner struct {
-	p      *Profile
-	levels []*level
+	p       *Profile
+	levels  []*level
+	decoded int // layers of base64 around the text
 }
 
 // level is the working memory for the text of one level of JSON in strings:
@@ -16,6 +17,10 @@ type level struct {
 	name  []byte  // a decoded name
 	stack []marks // of the open containers
 	edits []edit
+
+	frames    []frame // beside stack
+	spans     []span
+	unordered bool // edits are not in order, or overlap
 }
 
 // edit is a range to be replaced, in the text of one level, and the level at
@@ -23,6 +28,7 @@ type level struct {
 type edit struct {
 	start, end, level int
 	bare              bool // part of a string: the replacement has no quotes
+	with              string
 }
 
 // level returns the working memory of a level, cleared.
@@ -31,7 +37,7 @@ func (s *scanner) level(n int) *level {
 		s.levels = append(s.levels, &level{n: n})
 	}
 	l := s.levels[n]
-	l.edits = l.edits[:0]
+	l.edits, l.frames, l.unordered = l.edits[:0], l.frames[:0], false
 	return l
 }
 
@@ -42,7 +48,7 @@ const keepMemory = 1 << 20
 // made it grow.
 func (p *Profile) release(s *scanner) {
 	for _, l := range s.levels {
-		if cap(l.text)+cap(l.name)+cap(l.stack)+32*cap(l.edits) > keepMemory {
+		if cap(l.text)+cap(l.name)+cap(l.stack)+48*cap(l.edits)+48*cap(l.frames)+40*cap(l.spans) > keepMemory {
 			*l = level{n: l.n}
 		}
 	}
@@ -61,6 +67,7 @@ type pass struct {
 	// cover is where the matched value that is being read begins, or none;
 	// it ends when the stack is back at coverDepth.
 	cover, coverDepth int
+	states            uint64 // the steps of paths that may match what is in the value to come
 }
 
 // value reads one value of any depth with the given marks. It reports false,
@@ -74,11 +81,12 @@ func (t *pass) value(m marks) bool {
 		c := t.peek()
 		if c == '{' || c == '[' {
 			t.i++
-			m &^= inObject | inAddress
+			m &^= inObject | inAddress | inPairName
 			if c == '{' {
 				m |= inObject
 			}
 			stack = append(stack, m)
+			t.level.frames = append(t.level.frames, frame{states: t.states})
 			t.space()
 			if t.peek() != closing(m) {
 				var ok bool
@@ -89,6 +97,7 @@ func (t *pass) value(m marks) bool {
 			}
 			t.i++
 			stack = stack[:len(stack)-1]
+			t.level.frames = t.level.frames[:len(stack)]
 		} else if !t.scalar(c, m) {
 			return false
 		}
@@ -100,6 +109,9 @@ func (t *pass) value(m marks) bool {
 			if len(stack) == 0 {
 				return true
 			}
+			if f := &t.level.frames[len(stack)-1]; f.valuing {
+				f.valuing, f.valueTo = false, t.i
+			}
 			t.space()
 			c := t.peek()
 			if c == ',' {
@@ -110,6 +122,7 @@ func (t *pass) value(m marks) bool {
 			}
 			t.i++
 			stack = stack[:len(stack)-1]
+			t.level.frames = t.level.frames[:len(stack)]
 		}
 		t.i++
 		var ok bool
@@ -131,7 +144,11 @@ func closing(m marks) byte {
 // value and begins to cover it if the name matches.
 func (t *pass) member(stack []marks) (marks, bool) {
 	m := stack[len(stack)-1]
+	f := &t.level.frames[len(stack)-1]
 	if m&inObject == 0 {
+		if f.states != 0 {
+			t.element(f, len(stack))
+		}
 		return m, true
 	}
 	t.space()
@@ -153,13 +170,36 @@ func (t *pass) member(stack []marks) (marks, bool) {
 		return m, true
 	}
 	t.space()
+	at, end := start, t.i
+	if t.s.p.looks() {
+		end = start + len(name)
+		t.detectIn(at, end, escaped, m)
+	}
 	if escaped {
 		t.level.name = decode(t.level.name[:0], name)
 		name = t.level.name
 	}
+	if f.states != 0 {
+		var all bool
+		if t.states, all = t.s.p.paths.enter(f.states, name, 0); all {
+			t.cover, t.coverDepth = t.i, len(stack)
+			return m, true
+		}
+	} else {
+		t.states = 0
+	}
 	inside, exempt := m.enter(name)
 	if exempt {
 		return inside, true
+	}
+	if isPairName(name) {
+		inside |= inPairName
+	} else if isPairValue(name) {
+		if f.named {
+			t.cover, t.coverDepth = t.i, len(stack)
+			return inside, true
+		}
+		f.valuing, f.valueFrom = true, t.i
 	}
 	v := t.s.p.judge(name)
 	if m.handle(name) {
@@ -172,15 +212,37 @@ func (t *pass) member(stack []marks) (marks, bool) {
 	return inside, true
 }
 
+// element notes which steps of paths match in the element that follows.
+func (t *pass) element(f *frame, depth int) {
+	index := f.index
+	f.index++
+	var all bool
+	if t.states, all = t.s.p.paths.enter(f.states, nil, index); all && t.cover == none {
+		t.space()
+		t.cover, t.coverDepth = t.i, depth
+	}
+}
+
 func isNumberStart(b byte) bool { return b == '-' || isDigit(b) }
 
 // uncover ends a match. What is already replaced stays, so that a second pass
 // changes nothing.
 func (t *pass) uncover() {
-	if string(t.text[t.cover:t.i]) != `"`+Placeholder+`"` {
-		t.level.edits = append(t.level.edits, edit{start: t.cover, end: t.i, level: t.level.n})
-	}
+	t.replace(t.cover, t.i)
 	t.cover = none
+}
+
+// replace notes that a whole value goes, unless it is a placeholder.
+func (t *pass) replace(start, end int) {
+	value := t.text[start:end]
+	if len(value) > 2 && value[0] == '"' && isRedacted(value[1:len(value)-1]) {
+		return
+	}
+	if len(value) > 1 && value[0] == '"' {
+		// The tag is that of the text, as where it is found by its looks.
+		value = value[1 : len(value)-1]
+	}
+	t.level.edits = append(t.level.edits, edit{start: start, end: end, level: t.level.n, with: t.s.p.placeholder("", value)})
 }
 
 // scalar reads a string, number or literal that begins with c.
@@ -189,15 +251,22 @@ func (t *pass) scalar(c byte, m marks) bool {
 	case '"':
 		start := t.i + 1
 		escaped, ok := t.str()
+		if !ok || t.cover != none {
+			return ok
+		}
+		end := t.i - 1
+		if m&inPairName != 0 && !m.exempt() {
+			t.pairName(start, end, escaped)
+		}
 		// Without an escape there is no quote inside and thus no name.
 		switch {
-		case !ok || t.cover != none || m.exempt():
-		case m&inAddress != 0:
-			t.address(start, t.i-1, escaped)
-		case escaped:
-			t.inside(start, t.i-1, m)
+		case m&inAddress != 0 && !m.exempt() && t.address(start, end, escaped):
+		case escaped && !m.exempt():
+			t.inside(start, end, m)
+		default:
+			t.detectIn(start, end, escaped, m)
 		}
-		return ok
+		return true
 	case 't':
 		return t.literal("true")
 	case 'f':
@@ -205,7 +274,14 @@ func (t *pass) scalar(c byte, m marks) bool {
 	case 'n':
 		return t.literal("null")
 	default:
-		return t.number()
+		start := t.i
+		ok := t.number()
+		if n := t.i - start; ok && n >= 13 && n <= 19 && t.cover == none && t.s.p.detects&card != 0 {
+			if s, found := atCard(t.text[start:t.i], 0); found && s.end == n {
+				t.level.edits = append(t.level.edits, edit{start: start, end: t.i, level: t.level.n, with: t.s.p.placeholder(s.kind, t.text[start:t.i])})
+			}
+		}
+		return ok
 	}
 }
 
@@ -216,25 +292,85 @@ func (t *pass) scalar(c byte, m marks) bool {
 func (t *pass) inside(start, end int, m marks) {
 	raw := t.text[start:end]
 	if !opensJSON(raw) {
+		t.detectIn(start, end, true, m)
 		return
 	}
 	l := t.s.level(t.level.n + 1)
 	l.text = decode(l.text[:0], raw)
 	in := pass{s: t.s, level: l, text: l.text, cover: none}
+	rest := 0
 	for {
 		in.spaceAndBOM()
-		if c := in.peek(); c != '{' && c != '[' {
+		rest = in.i
+		c := in.peek()
+		if c != '{' && c != '[' && c != '"' {
 			break
 		}
-		if !in.value(m&inSchema | inData) {
+		known := len(l.edits)
+		ok := in.value(m&inSchema | inData)
+		if c == '"' {
+			// A text that begins with a word in quotes is not for that JSON.
+			if in.spaceAndBOM(); !ok || in.i < len(in.text) {
+				l.edits = l.edits[:known]
+				break
+			}
+		}
+		if rest = in.i; !ok {
 			break
 		}
 	}
 	if in.cover != none && in.cover < len(in.text) {
 		in.i = len(in.text)
 		in.uncover()
+		rest = in.i
 	}
+	in.found(rest, len(in.text), m)
+	l.arrangeEdits()
 	t.level.edits = lift(t.level.edits, l.edits, raw, start)
+}
+
+// detectIn looks for values by how they look in the string whose raw text is
+// text[start:end].
+func (t *pass) detectIn(start, end int, escaped bool, m marks) {
+	if !t.s.p.looks() || end-start < shortestFound {
+		return
+	}
+	if !escaped {
+		t.found(start, end, m)
+		return
+	}
+	l := t.s.level(t.level.n + 1)
+	l.text = decode(l.text[:0], t.text[start:end])
+	in := pass{s: t.s, level: l, text: l.text, cover: none}
+	in.found(0, len(in.text), m)
+	t.level.edits = lift(t.level.edits, l.edits, t.text[start:end], start)
+}
+
+// shortestFound is the length from which a string may hold what is detected.
+const shortestFound = 7
+
+// found notes what is detected in the text between start and end, which has no
+// escapes.
+func (t *pass) found(start, end int, m marks) {
+	p := t.s.p
+	if !p.looks() || start >= end {
+		return
+	}
+	text := t.text[start:end]
+	spans := t.level.spans[:0]
+	spans = p.detect(spans, text)
+	for _, s := range spans {
+		if s.kind == "assignment" && m.exempt() {
+			continue
+		}
+		t.level.edits = append(t.level.edits, edit{
+			start: start + s.start, end: start + s.end, level: t.level.n, bare: true, with: p.placeholder(s.kind, text[s.start:s.end]),
+		})
+	}
+	if len(spans) == 0 && t.hides(text) {
+		t.level.edits = append(t.level.edits, edit{start: start, end: end, level: t.level.n, bare: true, with: p.placeholder("base64", text)})
+	}
+	t.level.spans = spans
 }
 
 // peek returns the next byte, 0 at the end. A 0 in the text breaks the grammar

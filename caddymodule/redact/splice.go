@@ -2,6 +2,8 @@ package redact
 
 import (
 	"bytes"
+	"cmp"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -28,7 +30,7 @@ func lift(dst, edits []edit, raw []byte, base int) []edit {
 		return base + at
 	}
 	for _, e := range edits {
-		dst = append(dst, edit{start: seek(e.start), end: seek(e.end), level: e.level, bare: e.bare})
+		dst = append(dst, edit{start: seek(e.start), end: seek(e.end), level: e.level, bare: e.bare, with: e.with})
 	}
 	return dst
 }
@@ -38,22 +40,29 @@ func lift(dst, edits []edit, raw []byte, base int) []edit {
 func splice(src []byte, edits []edit) []byte {
 	size := len(src)
 	for _, e := range edits {
-		size += len(Placeholder) + 2*quoteLen(e.level) - (e.end - e.start)
+		size += len(e.with) + 2*quoteLen(e.level) - (e.end - e.start)
 	}
 	out := make([]byte, 0, size)
 	at := 0
 	for _, e := range edits {
 		out = append(out, src[at:e.start]...)
 		if e.bare {
-			out = append(out, Placeholder...)
+			out = append(out, e.with...)
 		} else {
 			out = appendQuote(out, e.level)
-			out = append(out, Placeholder...)
+			out = append(out, e.with...)
 			out = appendQuote(out, e.level)
 		}
 		at = e.end
 	}
 	return append(out, src[at:]...)
+}
+
+// sortEdits puts edits in order; of two that begin together, the longer is first.
+func sortEdits(edits []edit) {
+	slices.SortStableFunc(edits, func(a, b edit) int {
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end))
+	})
 }
 
 // quoteLen is the length of a quote that is escaped once for each level: each

@@ -173,7 +173,7 @@ func opensJSON(raw []byte) bool {
 			r, n = unescape(raw)
 		}
 		switch r {
-		case '{', '[':
+		case '{', '[', '"':
 			return true
 		case ' ', '\t', '\n', '\r', bom:
 			raw = raw[n:]

@@ -18,14 +18,14 @@ func (p *Profile) URI(address string) string {
 	done := 0
 	p.secretParts(address, func(start, end int) {
 		out.WriteString(address[done:start])
-		out.WriteString(Placeholder)
+		out.WriteString(p.placeholder("", []byte(address[start:end])))
 		done = end
 	})
 	if done == 0 {
-		return address
+		return p.Text(address)
 	}
 	out.WriteString(address[done:])
-	return out.String()
+	return p.Text(out.String())
 }
 
 // secretParts calls each with the ranges of an address that must go, in order.
@@ -39,7 +39,7 @@ func (p *Profile) secretParts(address string, each func(start, end int)) {
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		end = begin + i
 	}
-	if i := strings.LastIndexByte(address[begin:end], '@'); i > 0 && address[begin:begin+i] != Placeholder {
+	if i := strings.LastIndexByte(address[begin:end], '@'); i > 0 && !isRedacted([]byte(address[begin:begin+i])) {
 		each(begin, begin+i)
 	}
 	for at := end; at < len(address); {
@@ -51,7 +51,7 @@ func (p *Profile) secretParts(address string, each func(start, end int)) {
 		if decoded, err := url.QueryUnescape(name); err == nil {
 			name = decoded
 		}
-		if value != "" && value != Placeholder && p.MatchKey(name) {
+		if value != "" && !isRedacted([]byte(value)) && p.MatchKey(name) {
 			each(stop-len(value), stop)
 		}
 		at = stop + 1
@@ -70,17 +70,27 @@ func isAddress(name []byte) bool {
 
 // address takes the secrets out of the string text[start:end], which is an
 // address. One that is written with escapes goes as a whole.
-func (t *pass) address(start, end int, escaped bool) {
+// It reports whether it had any.
+func (t *pass) address(start, end int, escaped bool) (found bool) {
 	if escaped {
 		decoded := string(decode(nil, t.text[start:end]))
 		secret := false
 		t.s.p.secretParts(decoded, func(int, int) { secret = true })
 		if secret {
-			t.level.edits = append(t.level.edits, edit{start: start - 1, end: end + 1, level: t.level.n})
+			t.replace(start-1, end+1)
 		}
-		return
+		return secret
 	}
 	t.s.p.secretParts(string(t.text[start:end]), func(from, to int) {
-		t.level.edits = append(t.level.edits, edit{start: start + from, end: start + to, level: t.level.n, bare: true})
+		found = true
+		t.level.edits = append(t.level.edits, edit{
+			start: start + from, end: start + to, level: t.level.n, bare: true, with: t.s.p.placeholder("", t.text[start+from:start+to]),
+		})
 	})
+	if found {
+		// Other parts may hold what is found by its looks.
+		t.found(start, end, inData)
+		t.level.unordered = true
+	}
+	return found
 }

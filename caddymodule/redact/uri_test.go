@@ -28,7 +28,7 @@ func TestRedactTakesSecretsOutOfAddressMembers(t *testing.T) {
 		{`{"contents":[{"uri":"s3://k:s@b/o"}]}`, `{"contents":[{"uri":"s3://[REDACTED]@b/o"}]}`},
 		{`{"url":"https:\/\/u:p@a.example"}`, `{"url":"[REDACTED]"}`},
 		{`{"url":"https:\/\/a.example"}`, `{"url":"https:\/\/a.example"}`},
-		{`{"uri":["https://u:p@a.example"]}`, `{"uri":["https://u:p@a.example"]}`},
+		{`{"uri":["https://u:p@a.example"]}`, `{"uri":["https://[REDACTED:url]@a.example"]}`},
 		{`{"arguments":{"json":"{\"url\":\"https://u:p@a\"}"}}`, `{"arguments":{"json":"{\"url\":\"https://[REDACTED]@a\"}"}}`},
 	} {
 		got := c.in

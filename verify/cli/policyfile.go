@@ -25,6 +25,7 @@ type auditHandler struct {
 	serverID string
 	policy   *policy.Policy
 	written  bool // it has a policy of its own
+	redact   []byte
 }
 
 // policyFlags choose a handler of a configuration.
@@ -139,6 +140,11 @@ func newAuditHandler(members map[string]any, place string) (auditHandler, error)
 		h.written = true
 	}
 	var err error
+	if written, ok := members["redact"]; ok && written != nil {
+		if h.redact, err = json.Marshal(written); err != nil {
+			return h, err
+		}
+	}
 	if h.policy, err = doc.Compile(); err != nil {
 		return h, fmt.Errorf("the policy at %s: %w", place, err)
 	}
