@@ -93,6 +93,16 @@ fuzz: ## run every fuzz target for FUZZTIME (default 60s) each
 		done; \
 	done
 
+# Rounds of SIGKILL under load, on both stores: no acknowledged record may be
+# lost, and each log has to verify. `make check` runs 30 rounds of each.
+KILL_ROUNDS ?= 200
+.PHONY: kill-loop
+kill-loop: ## kill writers under load KILL_ROUNDS (default 200) times on each store, and verify
+	for store in jsonl sqlite; do \
+		AUDITLOG_TEST_STORE=$$store AUDITLOG_KILL_ROUNDS=$(KILL_ROUNDS) \
+			go test -count=1 -timeout 30m -v -run '^TestNothingAcknowledgedIsLostWhenProcessesAreKilled$$' ./auditlog; \
+	done
+
 .PHONY: bench
 bench: build ## measure direct, plain Caddy and audited, and print the ratios
 	cd tests && go run ./cmd/bench -bin '$(CURDIR)/bin'

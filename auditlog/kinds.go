@@ -31,6 +31,7 @@ const (
 	kindOutcome    = "outcome"
 	kindEvent      = "event"
 	kindErasure    = "erasure"
+	kindAccess     = "access"
 )
 
 // member is one top-level member of a body: its name and its JCS value.

@@ -89,10 +89,7 @@ func readLeaves(ctx context.Context, s Source, next, to uint64, each func(Hash) 
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	var in io.Reader = r
-	if at, ok := r.(interface {
-		io.ReaderAt
-		io.Seeker
-	}); ok {
+	if at, ok := r.(seekable); ok {
 		size, err := at.Seek(0, io.SeekEnd)
 		if err != nil {
 			return next, err

@@ -170,7 +170,8 @@ func TestTilesProveBeyondTheLogsBeginning(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := auditlog.TilesDir(path, head.Origin)
-	if err := auditlog.GrowTiles(t.Context(), path, note, func() ([]auditlog.Source, error) { return jsonl.Sources(path) }); err != nil {
+	leaves := auditlog.LeavesOf(head.Origin, func() ([]auditlog.Source, error) { return jsonl.Sources(path) })
+	if err := auditlog.NewTiles(nil, dir).Grow(t.Context(), note, leaves); err != nil {
 		t.Fatal(err)
 	}
 	// A file that begins in the middle begins with a record that names its

@@ -25,7 +25,7 @@ const (
 // committer calls it.
 func (l *Log) retentionDue() bool {
 	c := &l.commits
-	return l.rotation().retains() && (!c.keeping || !c.expires.IsZero() && !l.cfg.Now().Before(c.expires))
+	return l.rotation().retains() && (!c.keeping || l.kept.Load() || !c.expires.IsZero() && !l.cfg.Now().Before(c.expires))
 }
 
 // retain deletes the oldest closed segments, by age and then by number, after
@@ -33,6 +33,7 @@ func (l *Log) retentionDue() bool {
 func (l *Log) retain(seg SegmentStore, opt options) {
 	c := &l.commits
 	c.keeping, c.expires = true, time.Time{}
+	l.kept.Store(false)
 	rotation := l.rotation()
 	if !rotation.retains() {
 		return
@@ -54,6 +55,10 @@ func (l *Log) retire(seg SegmentStore, r Rotation, opt options) error {
 	if err != nil {
 		return err
 	}
+	m, err := l.manifest(seg)
+	if err != nil {
+		return err
+	}
 	now := l.cfg.Now()
 	var old []Archive
 	for i, a := range list {
@@ -64,6 +69,12 @@ func (l *Log) retire(seg SegmentStore, r Rotation, opt options) error {
 			if r.KeepFor > 0 {
 				l.commits.expires = later(a.Closed.Add(r.KeepFor), now.Add(retainRetry))
 			}
+			break
+		}
+		if kept, err := l.leavesKept(seg, m, a.Segment); err != nil {
+			return err
+		} else if !kept {
+			l.commits.expires = now.Add(retainRetry)
 			break
 		}
 		old = append(old, a)
@@ -157,7 +168,8 @@ func (l *Log) settled() (uint64, error) {
 	return first, nil
 }
 
-// tendLoop hashes and compresses closed segments in the background.
+// tendLoop hashes and compresses closed segments, and keeps their leaf hashes,
+// in the background.
 func (l *Log) tendLoop() {
 	seg, ok := l.store.(SegmentStore)
 	if !ok {
@@ -178,21 +190,24 @@ func (l *Log) tendLoop() {
 			continue
 		}
 		if err := l.tend(ctx, seg); err != nil && ctx.Err() == nil {
-			l.log.Warn("closed segments of the audit log could not be hashed or compressed", zap.String("log", l.store.Path()), zap.Error(err))
+			l.log.Warn("closed segments of the audit log could not be hashed, compressed or prepared for deletion", zap.String("log", l.store.Path()), zap.Error(err))
 		}
 	}
 }
 
-// tend enters the hashes of closed segments into the manifest and compresses
-// them, unless another process is at it.
+// tend enters the hashes of closed segments into the manifest, compresses them
+// and keeps their leaf hashes, unless another process is at it.
 func (l *Log) tend(ctx context.Context, seg SegmentStore) (err error) {
 	release, ok, err := seg.Tend()
 	if err != nil || !ok {
 		return err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	list, m, settled, err := l.archivesNow(seg)
+	list, m, settled, newest, err := l.archivesNow(seg)
 	if err != nil {
+		return err
+	}
+	if err := l.keepLeaves(ctx, seg, m, newest); err != nil {
 		return err
 	}
 	for _, a := range list {
@@ -224,7 +239,7 @@ func (l *Log) tend(ctx context.Context, seg SegmentStore) (err error) {
 	return ctx.Err()
 }
 
-func (l *Log) archivesNow(seg SegmentStore) (list []Archive, m *Manifest, settled uint64, err error) {
+func (l *Log) archivesNow(seg SegmentStore) (list []Archive, m *Manifest, settled uint64, newest []byte, err error) {
 	err = l.locked(func() (err error) {
 		if list, err = seg.Archives(); err != nil {
 			return err
@@ -232,12 +247,15 @@ func (l *Log) archivesNow(seg SegmentStore) (list []Archive, m *Manifest, settle
 		if m, err = l.manifest(seg); err != nil {
 			return err
 		}
+		if newest, err = l.store.Load(CheckpointDocument); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 		l.posMu.Lock()
 		defer l.posMu.Unlock()
 		settled, err = l.settled()
 		return err
 	})
-	return list, m, settled, err
+	return list, m, settled, newest, err
 }
 
 // enterHash adds the hash of a closed segment to the manifest.

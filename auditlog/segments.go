@@ -10,8 +10,8 @@ import (
 // SegmentStore is a Store that can close its log's file as a segment and go on
 // in a new one. Only with such a store can a log be rotated.
 //
-// Its methods are called under the commit lock, except Compress, OpenArchive and
-// Tend.
+// Its methods are called under the commit lock, except Compress, OpenArchive,
+// KeepLeaves, KeptLeaves and Tend.
 // Turn and Switch change what ReadAt, Append and Sync work on; they are never
 // called while one of those runs.
 type SegmentStore interface {
@@ -40,6 +40,11 @@ type SegmentStore interface {
 	// place, unless the segment is gone by then.
 	Compress(ctx context.Context, a Archive, want Hash) error
 	UseCompressed(a Archive) error
+	// KeepLeaves brings the tiles beside the log up to a signed checkpoint,
+	// durably, from all files of the log. KeptLeaves is the checkpoint up to
+	// which those of an origin go; the zero TreeHead if there are none.
+	KeepLeaves(ctx context.Context, note []byte) error
+	KeptLeaves(origin string) (TreeHead, error)
 	// Tend takes a lock that only one process holds while it works on closed
 	// segments. ok is false if another has it.
 	Tend() (release func() error, ok bool, err error)

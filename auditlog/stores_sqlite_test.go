@@ -222,6 +222,7 @@ func must(t testing.TB, db *sql.DB, query string, args ...any) {
 const otherStore = `^(TestALogBeginsAndEndsInOrder|TestCloseEndsWhatIsOpen|` +
 	`TestCheckpointsComeByNumberAndByTime|TestConfigurationChangesAreRecorded|TestTwoLogsOfOneProcessShareAFile|` +
 	`TestUnencodableTextsNeverBreakARecord|TestManyProcessesShareOneLogWithoutGapOrFork|TestNothingAcknowledgedIsLostWhenProcessesAreKilled|` +
+	`TestNoWriteThatFailsOrKillsLosesWhatWasAcknowledged|` +
 	`TestAStartOnALargeLogReadsOnlyItsEnd|TestRecover.*|TestRecordsRemovedBeforeABreakAreFound|TestAStartOnATamperedLogIsRefused|` +
 	`TestTheWrongKeyIsRefused|TestAnIntentOfADeadProcessIsClosedAsUnknown|TestAnOpenIntentBeforeTheStateIsClosedToo|` +
 	`TestTwoOpenersCloseADeadIntentOnce|TestTheIntentOfALivingProcessIsLeftAlone)$`

@@ -58,17 +58,6 @@ func TilesDir(logPath, origin string) string {
 	return filepath.Join(base+".tiles", "i"+strconv.Itoa(n))
 }
 
-// GrowTiles brings the tiles beside a log up to one of its checkpoints, so that
-// the files of records below it can be deleted and the records, kept elsewhere,
-// still be proven. list names the log's files, oldest first.
-func GrowTiles(ctx context.Context, logPath string, note []byte, list func() ([]Source, error)) error {
-	head, err := ReadTreeHead(note)
-	if err != nil {
-		return err
-	}
-	return NewTiles(nil, TilesDir(logPath, head.Origin)).Grow(ctx, note, LeavesOf(head.Origin, list))
-}
-
 // Leaves gives the leaf hashes from one seq up to another, in order.
 type Leaves func(ctx context.Context, from, to uint64, each func(leaf Hash) error) error
 

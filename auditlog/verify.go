@@ -76,6 +76,16 @@ type VerifyOptions struct {
 	// ManifestKept says that the manifest was kept from an earlier time, so that
 	// segments that were closed after its newest one are not in it.
 	ManifestKept bool
+	// Cursor is where an earlier verification of this log ended, and CursorName
+	// how it is called in findings. The records before it are not read again, if
+	// the cursor was made with options that check as much, and the log still has
+	// the record that it was made at; else the log is verified from its
+	// beginning, the report says why, and the cursor is compared with it as an
+	// anchor is. nil: none.
+	Cursor     *Cursor
+	CursorName string
+	// LeftOut is the number of older files that the caller left out on purpose.
+	LeftOut int
 	// Closed demands that the last file ends with segment_end.
 	Closed bool
 	// Strict checks the exact form of every body, and makes warnings count.
@@ -154,8 +164,27 @@ type Report struct {
 	Total      int    `json:"total"`
 	FirstError string `json:"first_error,omitempty"`
 
+	// Resumed says that records before a cursor were not read again. The counts
+	// are then those of what was read, Watermarks those of the whole log.
+	Resumed *Resumption `json:"resumed,omitempty"`
+	// CursorUnused says why the log was verified from its beginning though a
+	// cursor was given.
+	CursorUnused string `json:"cursor_unused,omitempty"`
+
 	Exit int `json:"exit"`
+
+	cursor *Cursor
 }
+
+// Resumption says where a verification went on.
+type Resumption struct {
+	Records    uint64    `json:"records"` // verified earlier, from the log's beginning
+	VerifiedAt time.Time `json:"verified_at"`
+}
+
+// Cursor is where a later verification can go on, or nil if this one found
+// that the log is not what was written, or did not read it to its end.
+func (r *Report) Cursor() *Cursor { return r.cursor }
 
 // NotCoveredSentence says which records no external anchor covers.
 func (r *Report) NotCoveredSentence() string {
@@ -184,16 +213,25 @@ func Verify(ctx context.Context, sources []Source, opts VerifyOptions) (*Report,
 	if err != nil {
 		return nil, err
 	}
-	err = scanSources(ctx, sources, &scanConfig{
-		jobs: opts.Jobs, maxLine: opts.MaxLine, strict: opts.Strict, crypto: true, keys: j.keys, hashed: j.hashed,
-	}, j)
+	if j, sources, err = j.goOn(ctx, sources); err != nil {
+		return nil, err
+	}
+	scan := &scanConfig{jobs: opts.Jobs, maxLine: opts.MaxLine, strict: opts.Strict, crypto: true, keys: j.keys, hashed: j.hashed}
+	if j.resumed {
+		scan.origin = j.inc.origin
+	}
+	err = scanSources(ctx, sources, scan, j)
 	if err == nil {
 		err = j.settleSuspects(ctx, sources)
 	}
 	if err == nil {
 		err = j.checkStores(ctx, sources)
 	}
+	cursor := j.cursor()
 	report := j.finish()
+	if err == nil && report.Exit != ExitTampered && !j.f.worst[0] && !j.f.worst[1] {
+		report.cursor = cursor
+	}
 	if err != nil {
 		report.Exit = ExitUnreadable
 		return report, err

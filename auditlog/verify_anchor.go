@@ -11,6 +11,7 @@ type heldAnchor struct {
 	name     string
 	note     []byte
 	external bool // not from beside the log
+	cursor   bool // it stands for a cursor, which has no signature
 	head     TreeHead
 	readable bool // head is valid
 
@@ -110,9 +111,19 @@ func (j *judge) passed(seq uint64) []*heldAnchor {
 
 func (j *judge) compareAnchor(a *heldAnchor, root Hash) {
 	a.done, a.compared, a.until = true, a.head.Root == root, j.lastTime
+	if a.compared && !a.cursor && a.head.Origin == j.currentOrigin() {
+		j.agreed(a.head.Size, root)
+	}
 	if !a.compared {
 		j.findAt(place{}, "anchor_mismatch", "%s: the first %d records are not those that it states", a.name, a.head.Size)
 	}
+}
+
+func (j *judge) currentOrigin() string {
+	if j.inc == nil {
+		return ""
+	}
+	return j.inc.origin
 }
 
 // checkAnchor checks an anchor's signature with the keys of an incarnation.
@@ -175,7 +186,7 @@ func (j *judge) finishAnchors() {
 	}
 	for i, a := range j.anchors {
 		for _, b := range j.anchors[:i] {
-			if a.valid && b.valid && a.head.Origin == b.head.Origin && a.head.Size == b.head.Size && a.head.Root != b.head.Root {
+			if a.valid && b.valid && !a.cursor && !b.cursor && a.head.Origin == b.head.Origin && a.head.Size == b.head.Size && a.head.Root != b.head.Root {
 				j.findAt(place{}, "anchor_equivocation", "%s and %s are both signed, but state different records for size %d", b.name, a.name, a.head.Size)
 			}
 		}

@@ -126,6 +126,7 @@ func (j *judge) begin(line []byte, s *scanned) {
 	j.keyID, j.epoch, j.slack, j.seal = "", 0, 0, nil
 	j.holes, j.lastFolded = spans{}, false
 	j.hasSegment, j.sinceCheckpoint, j.overdue = false, 0, false
+	j.heads = nil
 	j.restarts = append(j.restarts, restart{file: j.file})
 	if !s.leafOK {
 		j.slack = 1
@@ -221,7 +222,11 @@ func (j *judge) resume(line []byte, s *scanned) {
 		inc.origin, inc.name = j.pin.origin, j.pin.name
 		return
 	}
-	j.find("partial_history", "the log begins at record %d: what was before is not among the files", s.seal.Seq)
+	if j.opts.LeftOut > 0 {
+		j.find("partial_history", "the log is checked from record %d on, as was asked: older files, %d of them, were not read", s.seal.Seq, j.opts.LeftOut)
+	} else {
+		j.find("partial_history", "the log begins at record %d: what was before is not among the files", s.seal.Seq)
+	}
 	if j.pin.name != "" && inc.name != j.pin.name {
 		j.find("foreign_log", "it is the log %q, not %q", inc.origin, j.pin.origin)
 	}

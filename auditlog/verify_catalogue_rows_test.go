@@ -36,7 +36,7 @@ func segmentRows() []tampering {
 		}, opts: func(l *testLog, o *VerifyOptions) {
 			anchor(-1)(l, o)
 			o.PublicKey = l.vkey()
-		}, want: []string{"anchor_mismatch", "checkpoint_mismatch"}},
+		}, want: []string{"anchor_mismatch", "checkpoint_mismatch"}, exit: 1},
 		{row: "34", name: "one segment twice", change: func(l *testLog) { l.files = append(l.files, l.files[1]) },
 			want: []string{"duplicate_record"}, only: true, exit: 1},
 		{row: "34", name: "first segment twice", change: func(l *testLog) { l.files = slices.Insert(l.files, 1, l.files[0]) },
@@ -166,7 +166,7 @@ func checkpointRows() []tampering {
 			}
 		}, opts: func(_ *testLog, o *VerifyOptions) { o.MaxUncheckpointed = 20 }, want: []string{"checkpoint_overdue"}, only: true, exit: 3},
 		{row: "47", name: "all sealed again with the HMAC keys", change: func(l *testLog) { reseal(l, 7, rewriteSeven, goodMAC(l)) }, opts: anchor(-1),
-			want: []string{"anchor_mismatch", "checkpoint_mismatch"}},
+			want: []string{"anchor_mismatch", "checkpoint_mismatch"}, exit: 1},
 		{row: "48", name: "all made again with all keys", change: func(l *testLog) { resignAll(l) }, opts: func(l *testLog, o *VerifyOptions) {
 			o.Anchors = []Anchor{{"old", catalogueLog(l.t).notes[3]}}
 		}, want: []string{"anchor_mismatch"}, only: true, exit: 4},

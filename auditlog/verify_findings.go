@@ -3,6 +3,7 @@ package auditlog
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -26,6 +27,35 @@ var findingClass = map[string]string{
 	"chain_break": ClassWarning, "gap": ClassWarning, "erased_field": ClassWarning, "erased_record": ClassWarning,
 	"outcome_missing": ClassWarning, "outcome_unknown": ClassWarning, "unknown_kind": ClassWarning,
 	"time_regression": ClassWarning, "time_future": ClassWarning,
+}
+
+// tamperedFindings lists the findings of class T: those of verification, then
+// those with which only a start or the check of a proof refuses.
+var tamperedFindings = []string{
+	"content_modified", "not_canonical", "extra_member",
+	"seal_malformed", "unsealed_record", "malformed_line", "downgrade", "oversized_line",
+	"seq_gap", "seq_regression", "duplicate_record", "fork", "chain_broken",
+	"mac_invalid", "unknown_key", "key_range_violation", "epoch_violation", "sig_invalid",
+	"genesis_missing", "second_genesis", "foreign_log",
+	"segment_boundary", "segment_gap", "segment_missing", "segment_unclosed",
+	"torn_segment", "empty_segment", "empty_log", "manifest_mismatch",
+	"checkpoint_sig_invalid", "checkpoint_mismatch", "note_malformed",
+	"opening_mismatch", "opening_missing", "opening_unbound", "outcome_orphan",
+	"schema_mismatch", "index_corrupt", "derived_column_mismatch",
+
+	"state_invalid", "state_missing", "log_missing", "log_replaced", "lock_replaced", "proof_invalid",
+}
+
+// FindingNames lists all findings, sorted: those of Verify, and those with
+// which a start or the check of a proof refuses.
+func FindingNames() []string {
+	return slices.Sorted(func(yield func(string) bool) {
+		for _, name := range slices.Concat(tamperedFindings, slices.Collect(maps.Keys(findingClass))) {
+			if !yield(name) {
+				return
+			}
+		}
+	})
 }
 
 // ClassOf is the class of a finding: T unless the log format says otherwise.

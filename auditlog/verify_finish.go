@@ -65,7 +65,7 @@ func (j *judge) watermarks(last *incarnation) {
 	w := &r.Watermarks
 	w.Records, w.Checkpointed = last.size, last.checkpointed
 	for _, a := range j.anchors {
-		if !a.compared {
+		if !a.compared || a.cursor {
 			continue
 		}
 		switch {

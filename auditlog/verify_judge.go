@@ -32,6 +32,11 @@ type judge struct {
 	inc  *incarnation
 	past []*incarnation
 
+	resumed bool     // the first source begins behind a cursor
+	base    int64    // bytes before it in its file
+	skipped []string // file names of the sources before
+	heads   []cursorHead
+
 	next       uint64
 	chain      Hash
 	chainKnown bool
@@ -144,12 +149,19 @@ func (j *judge) findAt(at place, kind, format string, args ...any) {
 }
 
 func (j *judge) beginFile(file int) error {
+	if file == 0 && j.resumed {
+		j.file = file
+		return nil
+	}
 	j.endedFile = j.ended
 	j.file, j.lineNo, j.ended, j.lastFolded = file, 0, false, false
 	return nil
 }
 
 func (j *judge) endFile(file int, torn, size int64, sum Hash) error {
+	if file == 0 {
+		size += j.base
+	}
 	f := &j.files[file]
 	f.size, f.sum, f.ended = size, sum, j.ended
 	last := file == len(j.sources)-1

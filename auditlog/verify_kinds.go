@@ -189,6 +189,7 @@ func (j *judge) checkpoint(b bodyView, seq uint64) {
 		return
 	}
 	j.inc.checkpointed = head.Size
+	j.agreed(head.Size, head.Root)
 	j.sinceCheckpoint, j.overdue = 0, false
 }
 
@@ -251,6 +252,10 @@ func (j *judge) erasure(b bodyView, s *scanned) {
 	}
 	if intent, ok := b.number("intent_seq"); ok && field == wholeRecord && j.erasedAt(target) {
 		delete(j.open, intent)
+	}
+	if j.report.Resumed != nil && target < j.report.Resumed.Records {
+		// The record is not read again; that it was erased is said all the same.
+		j.pending[target] = append(j.pending[target], missing{field, place{seq: target, sealed: true}})
 	}
 	var left []missing
 	for _, m := range j.pending[target] {

@@ -2,6 +2,7 @@ package auditlog
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -45,7 +46,7 @@ func (j *judge) noteFile(line []byte, s *scanned) {
 		}
 	}
 	f.last = s.seal.Seq
-	if s.facts.kind == codeCheckpoint && j.manifest != nil {
+	if s.facts.kind == codeCheckpoint {
 		f.note = bodyView{line[:s.prefix]}.text("note")
 	}
 }
@@ -99,7 +100,7 @@ func (j *judge) readManifest() {
 
 // hashed reports whether the manifest states the hash of a source.
 func (j *judge) hashed(source int) bool {
-	if j.manifest == nil {
+	if j.manifest == nil || source == 0 && j.resumed {
 		return false
 	}
 	for i := range j.manifest.Segments {
@@ -124,14 +125,14 @@ func (j *judge) finishManifest() {
 		e := &m.Segments[i]
 		at := j.fileOf(e)
 		if at < 0 {
-			if _, ok := j.retired[e.Segment]; !ok {
+			if _, ok := j.retired[e.Segment]; !ok && !slices.Contains(j.skipped, e.File) {
 				j.findAt(place{}, "segment_missing", "segment %d, %s with the records %d to %d, is in the manifest, but not there", e.Segment, e.File, e.FirstSeq, e.LastSeq)
 			}
 		} else {
 			listed[at] = true
 			j.compareFile(e, &j.files[at])
 		}
-		if i > 0 {
+		if i > 0 && (!j.resumed || e.Segment > j.files[0].segment) {
 			j.manifestHole(m.Segments[i-1].Segment, e.Segment)
 		}
 	}

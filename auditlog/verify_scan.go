@@ -21,6 +21,9 @@ type scanConfig struct {
 	crypto  bool                  // hash; without it lines are only taken apart
 	hashed  func(source int) bool // whether the SHA-256 of a source is asked for; nil: of none
 	keys    *macKeys
+	// origin is that of the first source, if that does not begin with a record
+	// that names it.
+	origin string
 }
 
 // lineSink takes the lines of all sources in order. It is called by one
@@ -166,7 +169,7 @@ func (s *scanner) deliver(ctx context.Context, c *chunk, sink lineSink) error {
 
 // readAll cuts all sources into chunks.
 func (s *scanner) readAll(ctx context.Context, sources []Source) {
-	origin := ""
+	origin := s.cfg.origin
 	for i, source := range sources {
 		err := s.readFile(ctx, i, source, &origin)
 		if err != nil {
@@ -355,7 +358,7 @@ func (f *fileCutter) claim(lines []byte) {
 			continue
 		}
 		m := memberWalk{b: l.Prefix}
-		for first && m.next() {
+		for first && (f.file > 0 || f.s.cfg.origin == "") && m.next() {
 			if string(l.Prefix[m.name[0]:m.name[1]]) == "origin" {
 				*f.origin = textValue(l.Prefix[m.value[0]:m.value[1]])
 			}

@@ -36,6 +36,7 @@ type Log struct {
 		err error
 	}
 	tending chan struct{} // there may be closed segments to hash or compress
+	kept    atomic.Bool   // the tiles grew, so that more segments may be deleted
 	quit    chan struct{} // closed: the committer ends when the queue is empty
 	stopped sync.WaitGroup
 

@@ -92,7 +92,7 @@ func (x *exchange) serverMessage(m *mcp.Message, data []byte) {
 			out.SessionID = x.opened
 		}
 		x.observeAnswer(m, data, &out)
-		o.end(out)
+		x.closeAnswered(o, out)
 	case mcp.KindNotification:
 		if mcp.Text(m.Method.Of(data)) == "notifications/progress" {
 			if o := x.inProgress(m, data); o != nil {
@@ -273,7 +273,7 @@ func (x *exchange) newHash() *auditlog.WireHash {
 func (x *exchange) oversizedEvent(size int64, hash *auditlog.WireHash) {
 	reason := "event of " + strconv.FormatInt(size, 10) + " bytes not read"
 	if o := x.firstPending(); o != nil && len(x.pending) == 1 {
-		o.end(auditlog.Outcome{Result: auditlog.Success, Direction: auditlog.ServerToClient,
+		x.closeAnswered(o, auditlog.Outcome{Result: auditlog.Success, Direction: auditlog.ServerToClient,
 			ResponseHash: hash, Reason: reason, Anomaly: append(x.anomaly, "oversized_answer")})
 		return
 	}
@@ -291,7 +291,7 @@ func (x *exchange) oversizedAnswer(t *tee) {
 		if t.status >= http.StatusBadRequest {
 			result = auditlog.UpstreamError
 		}
-		o.end(auditlog.Outcome{Result: result, Direction: auditlog.ServerToClient,
+		x.closeAnswered(o, auditlog.Outcome{Result: result, Direction: auditlog.ServerToClient,
 			ResponseHash: t.hash, HTTPStatus: x.oddStatus(),
 			Reason:  "answer of " + strconv.FormatInt(t.size, 10) + " bytes not read",
 			Anomaly: append(x.anomaly, "oversized_answer")})
@@ -306,7 +306,7 @@ func (x *exchange) unreadableAnswer(t *tee, body []byte) {
 		result = statusResult(t.status)
 	}
 	for _, o := range x.pending {
-		o.end(auditlog.Outcome{Result: result, Direction: auditlog.ServerToClient,
+		x.closeAnswered(o, auditlog.Outcome{Result: result, Direction: auditlog.ServerToClient,
 			HTTPStatus: t.status, Answer: x.payload("", body, refusalCapture), Response: body,
 			Reason: "the answer is no JSON-RPC message", Anomaly: x.anomaly})
 	}
@@ -320,8 +320,8 @@ func statusResult(status int) auditlog.Result {
 }
 
 // blockAnswer answers in place of a server whose answer cannot be read.
-func (x *exchange) blockAnswer(w http.ResponseWriter) {
-	x.answerInstead(w, "the server's answer has an encoding that cannot be recorded", "the answer's encoding cannot be read, so it was withheld")
+func (x *exchange) blockAnswer() {
+	x.answerInstead("the server's answer has an encoding that cannot be recorded", "the answer's encoding cannot be read, so it was withheld")
 }
 
 // withhold is blockAnswer for an answer that was held and must not go on.
@@ -330,32 +330,13 @@ func (x *exchange) withhold(t *tee, reason string) {
 		return
 	}
 	t.status, t.mode = http.StatusOK, teeBlocked
-	x.answerInstead(t.ResponseWriter, "the server's answer was withheld", reason)
+	x.answerInstead("the server's answer was withheld", reason)
 }
 
-// answerInstead answers every request of the exchange with an error.
-func (x *exchange) answerInstead(w http.ResponseWriter, text, reason string) {
-	h := w.Header()
-	h.Del("Content-Encoding")
-	h.Del("Set-Cookie")
-	code := mcp.UnavailableCode(mcp.Modern(x.revision))
-	var body []byte
-	if x.batch {
-		for _, o := range x.pending {
-			x.denials = append(x.denials, mcp.AppendError(nil, o.rawID, code, text, nil))
-		}
-		body = x.deniedAnswers()
-	} else {
-		var id []byte
-		if len(x.msgs) == 1 && x.msgs[0].Kind == mcp.KindRequest {
-			id = x.msgs[0].ID.Of(x.body)
-		}
-		body = mcp.AppendError(nil, id, code, text, nil)
-	}
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(body)
+// answerInstead answers every request of the exchange with an error, and
+// closes the operations.
+func (x *exchange) answerInstead(text, reason string) {
+	x.writeUnavailable(text)
 	for _, o := range x.pending {
 		o.end(auditlog.Outcome{Result: auditlog.MalformedResponse, Direction: auditlog.ServerToClient,
 			Reason: reason, Anomaly: x.anomaly})

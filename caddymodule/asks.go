@@ -106,7 +106,7 @@ func (x *exchange) withholdAnswer(m *mcp.Message, data []byte, d policy.Decision
 		if d.Anomaly != "" {
 			out.Anomaly = append(out.Anomaly, d.Anomaly)
 		}
-		o.end(out)
+		x.closeAnswered(o, out)
 		if o.op != nil {
 			about = x.errorData(&refusal{decided: &auditlog.Message{Policy: out.Policy}}, o.op.ID())
 		}
@@ -134,9 +134,13 @@ func (t *tee) sift(p []byte) (out []byte) {
 			return out
 		case t.events.Between():
 			out = append(out, t.settle()...)
-		case len(t.tail) > maxMessage+siftRoom:
+		case len(t.tail) > maxMessage+siftRoom && t.x.judgesAsks():
 			t.denied = errUnjudged
 			return out
+		case len(t.tail) > maxMessage+siftRoom:
+			// Only its end can still be held.
+			out = append(out, t.tail...)
+			t.tail, t.holding.begun = nil, true
 		}
 	}
 	return out
@@ -150,6 +154,13 @@ func (t *tee) settle() []byte {
 	whole := t.tail
 	if t.tail = t.tail[:0]; cap(t.tail) > siftRoom {
 		t.tail = nil
+	}
+	if refused := t.holding.verdict(); refused != nil {
+		t.drop, t.instead = false, nil
+		return t.withheld(refused)
+	}
+	if t.holding != nil {
+		t.holding.begun = false
 	}
 	if !t.drop {
 		return whole
@@ -230,15 +241,8 @@ func (t *tee) releaseHeld() error {
 	t.held = false
 	t.learn()
 	body := t.buf
-	instead, denied := t.judgeHeld()
-	if denied {
-		t.done = true
-		h := t.Header()
-		for _, name := range []string{"Content-Encoding", "Content-Length", "Trailer"} {
-			h.Del(name)
-		}
-		t.begun = true
-		return t.x.writeAnswer(http.StatusOK, instead)
+	if instead, denied := t.judgeHeld(); denied {
+		return t.sendInstead(instead)
 	}
 	t.ResponseWriter.WriteHeader(t.status)
 	if len(body) == 0 {
@@ -247,6 +251,16 @@ func (t *tee) releaseHeld() error {
 	_, err := t.ResponseWriter.Write(body)
 	t.begun = true
 	return err
+}
+
+// sendInstead answers in place of an answer that was held.
+func (t *tee) sendInstead(instead []byte) error {
+	t.done, t.begun = true, true
+	h := t.Header()
+	for _, name := range []string{"Content-Encoding", "Content-Length", "Trailer"} {
+		h.Del(name)
+	}
+	return t.x.writeAnswer(http.StatusOK, instead)
 }
 
 // judgeHeld judges a whole answer. One that is too large, or cannot be decoded,
@@ -259,7 +273,7 @@ func (t *tee) judgeHeld() (instead []byte, denied bool) {
 	}
 	if t.size > maxMessage || err != nil {
 		o := x.pending[0]
-		o.end(auditlog.Outcome{Result: auditlog.Denied, Direction: auditlog.ServerToClient, Reason: "policy",
+		x.closeAnswered(o, auditlog.Outcome{Result: auditlog.Denied, Direction: auditlog.ServerToClient, Reason: "policy",
 			ResponseHash: t.hash, HTTPStatus: x.oddStatus(), Anomaly: append(x.anomaly, "unjudged_answer"),
 			Policy: x.recorded(policy.Decision{InScope: true, Reason: "the answer cannot be judged: it is too large, or cannot be decoded"})})
 		return mcp.AppendError(nil, x.msgs[0].ID.Of(x.body), mcp.DeniedCode(o.modern), deniedMessage, nil), true

@@ -312,6 +312,7 @@ func choice(d *caddyfile.Dispenser, into *string, allowed ...string) error {
 //		session_ttl     <duration>
 //		keepalive       <duration>
 //		block_foreign_endpoint
+//		hold_answers
 //		explain
 //	}
 //
@@ -341,6 +342,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"refusals":               func() error { return h.unmarshalRefusals(d) },
 		"session_ttl":            func() error { return duration(d, &h.SessionTTL, shortestSessionTTL, longestSessionTTL) },
 		"keepalive":              func() error { return duration(d, &h.Keepalive, shortestKeepalive, longestKeepalive) },
+		"hold_answers":           func() error { h.HoldAnswers = true; return none(d) },
 		"block_foreign_endpoint": func() error { h.BlockForeignEndpoint = true; return none(d) },
 		"tool_labels":            func() error { return choice(d, &h.ToolLabels, "on", "off") },
 		"explain":                func() error { h.Explain = true; return none(d) },

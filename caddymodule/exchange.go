@@ -171,7 +171,7 @@ func (x *exchange) openRequest(m *mcp.Message, base auditlog.Message) *refusal {
 	if mcp.IsList(o.method) {
 		mcp.Members(m.Params.Of(x.body), func(name, _ []byte) { o.paged = o.paged || string(name) == "cursor" })
 	}
-	if x.batch {
+	if x.batch || x.h.HoldAnswers {
 		o.rawID = bytes.Clone(m.ID.Of(x.body))
 	}
 	if token := m.ProgressToken.Of(x.body); token != nil {

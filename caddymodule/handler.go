@@ -115,6 +115,12 @@ type Handler struct {
 	// that proxies on the way keep it open. Default: none; from 1s to 1h.
 	Keepalive caddy.Duration `json:"keepalive,omitempty"`
 
+	// Holds the message that answers a call until the call's outcome is
+	// recorded, so that no client ever acts on an answer that the log does not
+	// have. If it cannot be recorded, `on_failure` decides: with `block` the
+	// client gets an error in its place. Default: false.
+	HoldAnswers bool `json:"hold_answers,omitempty"`
+
 	// Cuts a stream of the HTTP+SSE transport whose server sends its clients
 	// to another origin, around the audit. It is reported in any case.
 	// Default: false.
@@ -267,6 +273,9 @@ func (h *Handler) provisionLimits() error {
 		if !slices.Contains(option.allowed, *option.value) {
 			return fmt.Errorf("mcp_audit: %s: unknown value %q; use one of %q", option.name, *option.value, option.allowed)
 		}
+	}
+	if h.HoldAnswers && h.observe() {
+		return errors.New("mcp_audit: hold_answers holds answers back, which mode observe never does; keep one of them")
 	}
 	if h.MaxBody == 0 {
 		h.MaxBody = defaultMaxBody

@@ -21,7 +21,8 @@ const maxMessage = 16 << 20
 
 // tee follows an answer as it passes. It changes no byte of the server and holds
 // none back, with one exception: the write that would complete a server's
-// request waits until that request's intent is recorded. What it adds, between
+// request waits until that request's intent is recorded. With hold_answers,
+// messages that close a call wait too (hold.go). What it adds, between
 // the server's events or in front of its messages, are the answers to what was
 // not forwarded, and comments if the operator wants them (inject.go, batch.go).
 type tee struct {
@@ -50,6 +51,8 @@ type tee struct {
 
 	joiner  *mcp.Joiner // puts answers of ours into the server's
 	swallow bool        // the server's body is no answer and does not go on
+
+	holding *holder // of what closes a call, until that is recorded; nil: it is not held
 
 	held    bool   // the answer waits to be judged as a whole
 	sifting bool   // events go on one by one, as they are judged
@@ -113,14 +116,15 @@ func (t *tee) WriteHeader(status int) {
 	if t.encoding != "" && !t.startDecoding() {
 		return
 	}
-	t.sifting = t.mode == teeSSE && t.encoding == "" && t.x.judgesAsks()
+	t.sifting = t.mode == teeSSE && t.encoding == "" && (t.x.judgesAsks() || t.x.h.HoldAnswers)
 	if t.mode == teeSSE && (t.x.h.Keepalive > 0 || t.x.joiner != nil || t.sifting) {
 		// What is added or left out changes it.
 		h.Del("Content-Length")
 		t.declared = -1
 	}
 	status = t.startJoining(status)
-	if t.held = t.mode == teeBody && t.x.holdsAnswer(); t.held {
+	t.startHolding(status)
+	if t.held = t.mode == teeBody && t.x.holdsAnswer(); t.held || t.holding.whole() {
 		return
 	}
 	t.ResponseWriter.WriteHeader(status)
@@ -142,7 +146,7 @@ func (t *tee) startDecoding() bool {
 		return true
 	}
 	t.mode = teeBlocked
-	t.x.blockAnswer(t.ResponseWriter)
+	t.x.blockAnswer()
 	return false
 }
 
@@ -163,6 +167,9 @@ func (t *tee) Write(p []byte) (int, error) {
 			out = t.sift(p)
 		} else {
 			t.read(p)
+			if t.holding.verdict() != nil {
+				t.denied = errors.Join(t.denied, errWithheld)
+			}
 		}
 		if t.denied != nil {
 			return 0, t.denied
@@ -171,11 +178,17 @@ func (t *tee) Write(p []byte) (int, error) {
 			t.x.setFinishing(true)
 		}
 	default:
-		if t.hold(p); t.size == t.declared {
+		before := t.buf
+		if t.hold(p); t.size == t.declared && !t.holding.whole() {
 			t.x.setFinishing(true)
 		}
 		switch {
-		case t.swallow, t.held:
+		case t.swallow, t.held, t.holding.whole() && t.buf != nil:
+			return len(p), nil
+		case t.holding.whole():
+			if err := t.passTail(before, p); err != nil {
+				return 0, err
+			}
 			return len(p), nil
 		case t.joiner != nil:
 			out = t.joiner.Next(nil, p)
@@ -217,7 +230,7 @@ func (t *tee) ReadFrom(r io.Reader) (int64, error) {
 
 // FlushError flushes and then records what has been sent.
 func (t *tee) FlushError() error {
-	if t.mode == teeBlocked || t.swallow || t.held {
+	if t.mode == teeBlocked || t.swallow || t.held || t.holding.whole() {
 		return nil
 	}
 	t.mu.Lock()
@@ -323,6 +336,12 @@ func (t *tee) event(ev mcp.SSEEvent) {
 		}
 		t.x.learnVersion(&msgs[i], ev.Data)
 		t.x.learnDecisions(&msgs[i], ev.Data)
+		if t.holding != nil && (msgs[i].Kind == mcp.KindResult || msgs[i].Kind == mcp.KindError) {
+			// What came before it belongs to the call while that is open.
+			t.record()
+			t.x.serverMessage(&msgs[i], ev.Data)
+			continue
+		}
 		if data == nil {
 			data = append(data, ev.Data...)
 		}
@@ -356,6 +375,9 @@ func (t *tee) complete() error {
 	if t.mode == teeBlocked {
 		return nil
 	}
+	if t.holding.whole() {
+		return t.completeHeld()
+	}
 	if t.held {
 		t.sent(t.releaseHeld())
 	}
@@ -386,14 +408,16 @@ func (t *tee) end(cut bool) {
 			t.decoder.close()
 			t.decoder = nil
 		}
-		t.events.Close(t.event)
+		if t.holding == nil || !cut {
+			t.events.Close(t.event)
+		}
 		if len(t.tail) > 0 && !cut && t.denied == nil {
 			_, err := t.ResponseWriter.Write(t.settle())
 			t.sent(err)
 		}
 		t.record()
 	case teeBody:
-		if t.done || t.size == 0 || t.declared >= 0 && t.size != t.declared {
+		if t.done || t.size == 0 || cut && t.holding != nil || t.declared >= 0 && t.size != t.declared {
 			return
 		}
 		t.done = true

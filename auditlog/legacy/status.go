@@ -1,6 +1,11 @@
 package legacy
 
-import "github.com/caddy-mcp-audit/mcp-audit/auditlog"
+import (
+	"maps"
+	"slices"
+
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+)
 
 // Status says what the signatures of one record of another system prove, and
 // no more.
@@ -81,6 +86,15 @@ var classes = map[string]string{
 	"count_mismatch":      auditlog.ClassWarning,
 	"sequence_regression": auditlog.ClassWarning,
 	"unchecked_record":    auditlog.ClassIncomplete,
+}
+
+// tampered lists the findings of class T that only logs of other systems have.
+var tampered = []string{"shadow_key", "unknown_member", "legacy_conflict", "legacy_invalid", "unsigned"}
+
+// FindingNames lists, sorted, the findings that only logs of other systems
+// have, besides those of the log format.
+func FindingNames() []string {
+	return slices.Sorted(slices.Values(slices.Concat(tampered, slices.Collect(maps.Keys(classes)))))
 }
 
 func classOf(kind string) string {

@@ -232,6 +232,7 @@ func Verify(t testing.TB, args ...string) Report {
 	if err := json.Unmarshal([]byte(stdout), &report); err != nil {
 		t.Fatalf("mcp-audit verify --json %q exited %d and printed no report: %v\n%s%s", args, code, err, stdout, stderr)
 	}
+	CheckReport(t, stdout)
 	if report.Exit != code {
 		t.Errorf("mcp-audit verify exited %d, its report says %d", code, report.Exit)
 	}

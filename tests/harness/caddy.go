@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -26,8 +27,12 @@ type Site struct {
 	Listen string
 	// Upstream is the host:port behind the route.
 	Upstream string
-	// Log is the log's file; empty is audit/audit.jsonl in Dir.
+	// Store is how the log is kept, jsonl (also if it is empty) or sqlite.
+	Store string
+	// Log is the log's file; empty is audit/audit.jsonl, or audit/audit.db, in Dir.
 	Log string
+	// Output are the lines of the block of `output`.
+	Output string
 	// LogOptions are further lines of the log's block.
 	LogOptions string
 	// Handler are the lines of the mcp_audit block.
@@ -45,7 +50,11 @@ type Site struct {
 // Caddyfile renders the site.
 func (s Site) Caddyfile(admin string) string {
 	audit := "mcp_audit {\n" + s.Handler + "\n}"
-	logs := "mcp_audit {\nlog default {\noutput jsonl " + s.Log + "\n" + s.LogOptions + "\n}\n}"
+	output := "output " + cmp.Or(s.Store, "jsonl") + " " + s.Log
+	if s.Output != "" {
+		output += " {\n" + s.Output + "\n}"
+	}
+	logs := "mcp_audit {\nlog default {\n" + output + "\n" + s.LogOptions + "\n}\n}"
 	if s.Unaudited {
 		audit = ""
 	}
@@ -86,6 +95,9 @@ func Prepare(t testing.TB, site Site, env ...string) *Caddy {
 	}
 	if site.Log == "" {
 		site.Log = filepath.Join(site.Dir, "audit", "audit.jsonl")
+		if site.Store == "sqlite" {
+			site.Log = filepath.Join(site.Dir, "audit", "audit.db")
+		}
 	}
 	port := site.Listen[strings.LastIndex(site.Listen, ":")+1:]
 	c := &Caddy{

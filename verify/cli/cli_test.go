@@ -52,6 +52,7 @@ func command(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(t.Context())
 	complain(cmd, err)
+	checkReports(t, args, out.String())
 	return out.String(), errs.String(), ExitCode(err)
 }
 

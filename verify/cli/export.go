@@ -29,6 +29,7 @@ type exporter struct {
 	framing      string
 	host         string
 	noPayloads   bool
+	record       bool
 }
 
 func exportCommand() *cobra.Command {
@@ -45,16 +46,24 @@ Options that filter may be repeated: a row has to match one value of each. A "*"
 stands for any characters. Times are 2026-12-01, 2026-12-01T08:30:00Z, or an
 age such as 90m, 24h or 7d.
 
+The format lines is another one: all records as they are, byte for byte. Of a
+database that is a JSONL log which verifies as the database does.
+
 CEF and syslog leave payloads out; the record has them. Nothing is verified, but
 a record that does not fit its own hash is exported and makes the exit code 1:
 see ` + "`mcp-audit verify`" + `.`,
 		Example: `  mcp-audit export --format csv --since 7d -o week.csv
   mcp-audit export --outcome denied --outcome rate_limited
   mcp-audit export --format syslog --framing octet --tool 'write_*'`,
-		RunE: func(cmd *cobra.Command, args []string) error { return e.run(cmd, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if e.format == formatLines {
+				return e.runLines(cmd, args)
+			}
+			return e.run(cmd, args)
+		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&e.format, "format", "jsonl", strings.Join(export.Formats(), ", "))
+	flags.StringVar(&e.format, "format", "jsonl", strings.Join(export.Formats(), ", ")+", "+formatLines)
 	flags.StringVarP(&e.file, "output", "o", "", "write to this `file`, which is replaced once the export is complete")
 	flags.StringVar(&e.since, "since", "", "rows from this `time` on")
 	flags.StringVar(&e.until, "until", "", "rows before this `time`")
@@ -68,6 +77,7 @@ see ` + "`mcp-audit verify`" + `.`,
 	flags.StringVar(&e.text, "text", "", "rows whose record has this `text` in any value, in any case")
 	flags.BoolVar(&e.filter.Own, "all", false, "also the log's own records: starts, gaps, checkpoints")
 	flags.BoolVar(&e.noPayloads, "no-payloads", false, "leave out params, results, error data and client information")
+	flags.BoolVar(&e.record, "record", false, "first append to the log who exports what; needs the log's keys")
 	flags.StringVar(&e.framing, "framing", "lf", "how syslog messages are told apart: lf, octet")
 	flags.StringVar(&e.host, "hostname", "", "HOSTNAME of syslog messages (default: this machine's)")
 	e.index.add(cmd)
@@ -83,6 +93,9 @@ func (e *exporter) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	if err := e.spare(log); err != nil {
+		return err
+	}
+	if err := e.announce(cmd, log); err != nil {
 		return err
 	}
 	x, err := openIndex(cmd, log, &e.index, true)
@@ -105,10 +118,18 @@ func (e *exporter) run(cmd *cobra.Command, args []string) (err error) {
 	return nil
 }
 
+// announce records the export in the log, if that is asked for.
+func (e *exporter) announce(cmd *cobra.Command, log logFiles) error {
+	if !e.record {
+		return nil
+	}
+	return recordAccess(cmd, log.active(), "", "export", flagsText(cmd))
+}
+
 // check reads the flags.
 func (e *exporter) check(now time.Time) (err error) {
 	if !slices.Contains(export.Formats(), e.format) {
-		return usage("there is no format %q; --format takes %s", e.format, strings.Join(export.Formats(), ", "))
+		return usage("there is no format %q; --format takes %s, %s", e.format, strings.Join(export.Formats(), ", "), formatLines)
 	}
 	if e.framing != "lf" && e.framing != "octet" {
 		return usage("--framing %q is neither lf nor octet", e.framing)

@@ -267,3 +267,63 @@ func TestMoments(t *testing.T) {
 		}
 	}
 }
+
+func TestLinesAreExportedAsTheyAre(t *testing.T) {
+	for _, name := range []string{logName, databaseName} {
+		clean(t)
+		dir := t.TempDir()
+		path := filepath.Join(dir, name)
+		growing(t, path, auditlog.Rotation{}, 5)
+		out := filepath.Join(t.TempDir(), "lines.jsonl")
+		if _, stderr, code := command(t, "export", "--format", "lines", "-o", out, path); code != 0 {
+			t.Fatal(stderr)
+		}
+		a, b := verified(t, path), verified(t, out, "--keys", keysBeside(path))
+		if b.Exit != 0 || a.Records != b.Records || a.Watermarks.Checkpointed != b.Watermarks.Checkpointed {
+			t.Errorf("%s: %+v\n%+v", name, a, b)
+		}
+		for _, args := range [][]string{{"--tool", "x"}, {"--since", "1h"}, {"--no-payloads"}} {
+			if _, stderr, code := command(t, append([]string{"export", "--format", "lines", path}, args...)...); code != 2 || !strings.Contains(stderr, args[0]) {
+				t.Errorf("%v: %d %s", args, code, stderr)
+			}
+		}
+	}
+	_, path := segmented(t, auditlog.Rotation{Size: 4 << 10}, 8)
+	if _, stderr, code := command(t, "export", "--format", "lines", path); code != 2 || !strings.Contains(stderr, "files, which verify apart") {
+		t.Errorf("several files: %d %s", code, stderr)
+	}
+}
+
+func TestAnExportIsRecordedWhereThatIsAsked(t *testing.T) {
+	for _, format := range []string{"csv", formatLines} {
+		clean(t)
+		path := filepath.Join(t.TempDir(), logName)
+		log := openLog(t, path)
+		call(t, log, "read_file", auditlog.Success, "")
+		args := []string{"export", path, "--format", format, "--record"}
+		if format == "csv" {
+			args = append(args, "--tool", "read_*", "--text", "s3cret")
+		}
+		if _, stderr, code := command(t, args...); code != 0 {
+			t.Fatal(stderr)
+		}
+		closeLog(t, log)
+		r := verified(t, path)
+		if r.Exit != 0 || r.Kinds["access"] != 1 || r.Kinds["start"] != 2 {
+			t.Errorf("%+v", r)
+		}
+		text := readLines(t, path)
+		if strings.Contains(text, "s3cret") || !strings.Contains(text, `"action":"export"`) || !strings.Contains(text, `"actor":"`+actorName()) {
+			t.Error(text)
+		}
+		if format == "csv" && !strings.Contains(text, `--tool [read_*]`) {
+			t.Error(text)
+		}
+		// Without the keys there is no record, and no export.
+		remove(t, keysBeside(path))
+		stdout, stderr, code := command(t, args...)
+		if code == 0 || stdout != "" || !strings.Contains(stderr, "keys") {
+			t.Errorf("exit %d %q %s", code, stdout, stderr)
+		}
+	}
+}

@@ -220,6 +220,6 @@ func source(path string, limits segmentLimits) auditlog.Source {
 		if err != nil {
 			return nil, err
 		}
-		return &settling{r: r}, nil
+		return settled(r), nil
 	}}
 }

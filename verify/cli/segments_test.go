@@ -36,6 +36,12 @@ func segmented(t *testing.T, r auditlog.Rotation, calls int) (dir, path string) 
 	for i := range calls {
 		call(t, log, fmt.Sprintf("tool-%d", i), auditlog.Success, "")
 	}
+	// Segments are deleted in the background, once their leaves are kept.
+	for deadline := time.Now().Add(10 * time.Second); r.KeepFiles > 0 && len(closedSegments(t, path)) > r.KeepFiles; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the surplus segments are never deleted")
+		}
+	}
 	closeLog(t, log)
 	return dir, path
 }

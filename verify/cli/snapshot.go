@@ -175,7 +175,7 @@ func (s *snapshot) sources(limits segmentLimits, databases []bool) ([]auditlog.S
 		if s.held != nil && path == s.name {
 			held := s.held
 			sources[i].Open = func() (io.ReadCloser, error) {
-				return &settling{r: &fromStart{f: held}}, nil
+				return settled(&fromStart{f: held}), nil
 			}
 		}
 	}

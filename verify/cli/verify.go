@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -32,6 +31,8 @@ type verifyFlags struct {
 	erasures int
 	opts     auditlog.VerifyOptions
 	json     bool
+	since    string
+	cursor   cursorFiles
 	require  string
 	needV2   bool
 }
@@ -67,6 +68,15 @@ the folder tells. An anchor is a checkpoint (the file LOG.checkpoint, or what
 ` + "`mcp-audit checkpoint`" + ` prints) that was kept somewhere else; give it with
 --anchor. The output always says which records no anchor covers.
 
+Part of a log. --cursor FILE goes on behind what the last verification with that
+file found intact, and writes the file anew: a log of years is checked in
+seconds. The cursor says that you verified those records then. They are not
+read again, so a change made to their bytes since is found by a verification in
+full; run one from time to time. A log that was cut, replaced or made anew below
+the cursor is found, as with an anchor. The file carries a MAC under a key that
+lies in your configuration folder, not beside the log (--cursor-key). --since
+begins with the file that has a record's number or a time, or behind a cursor.
+
 Other systems. Logs of P4ST4S/mcp-audit (JSON lines or SQLite) and of
 mcp-audit-gateway are told by their content and judged by what their formats can
 show, which the output says. Give their secret in MCP_AUDIT_SIGNING_SECRET, or
@@ -79,7 +89,8 @@ differs from an anchor. With several, the first of 2, 1, 4, 3.`,
 		Example: `  mcp-audit verify
   mcp-audit verify /var/lib/mcp-audit/audit.jsonl --anchor /mnt/worm/audit.checkpoint
   mcp-audit verify received.jsonl --pub "$(cat gateway.vkey)"
-  mcp-audit verify /var/lib/mcp-audit --closed --json`,
+  mcp-audit verify /var/lib/mcp-audit --closed --json
+  mcp-audit verify /var/lib/mcp-audit/audit.jsonl --cursor ~/audit.cursor`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
@@ -100,6 +111,9 @@ differs from an anchor. With several, the first of 2, 1, 4, 3.`,
 	flags.IntVar(&f.erasures, "max-erasures", -1, "`number` of erasures above which they count as tampering (-1: any)")
 	flags.Var(&f.maxLine, "max-line", "longest line, in `bytes` or as 32MiB")
 	flags.BoolVar(&f.opts.Strict, "strict", false, "check the exact form of every record, and let warnings count")
+	flags.StringVar(&f.since, "since", "", "begin at a record's number, a time, an age such as 24h, or behind the cursor in a file (`point`)")
+	flags.StringVar(&f.cursor.file, "cursor", "", "`file` that says what was verified before; it is gone on from, and written anew")
+	flags.StringVar(&f.cursor.key, "cursor-key", "", "`file` with the key of cursors, made on first use (default: cursor.key in mcp-audit in the configuration folder)")
 	flags.IntVar(&f.opts.Jobs, "jobs", 0, "`number` of processors to use (0: all)")
 	flags.StringVar(&f.require, "require", "", "the least that every record must be: `v2` (Integrity v2 or this product's format) or v3")
 	flags.BoolVar(&f.needV2, "require-integrity-v2", false, "the same as --require v2")
@@ -130,6 +144,12 @@ func (f *verifyFlags) run(cmd *cobra.Command, args []string) error {
 		f.opts.MaxErasures = -1
 	default:
 		f.opts.MaxErasures = f.erasures
+	}
+	if f.cursor.since, err = parseSince(f.since, time.Now()); err != nil {
+		return err
+	}
+	if (f.since != "" || f.cursor.file != "") && len(logs) > 1 {
+		return usage("--since and --cursor go on in one log; give the path of one")
 	}
 	anchors, err := anchorFiles(f.anchors)
 	if err != nil {
@@ -173,9 +193,16 @@ func (f *verifyFlags) verify(cmd *cobra.Command, log logFiles) (int, error) {
 	if other, err := foreign(cmd.Context(), log); err != nil {
 		return 0, err
 	} else if other != nil {
+		if f.since != "" || f.cursor.file != "" {
+			return 0, usage("--since and --cursor are for logs of this product; %s is one of another system", log.name)
+		}
 		return f.verifyForeign(cmd, other)
 	}
 	opts := f.opts
+	unused, err := f.cursor.load(&opts)
+	if err != nil {
+		return 0, err
+	}
 	if err := f.loadKeys(cmd, log, &opts); err != nil {
 		return 0, err
 	}
@@ -184,14 +211,16 @@ func (f *verifyFlags) verify(cmd *cobra.Command, log logFiles) (int, error) {
 		return 0, err
 	}
 	defer snap.close()
-	log = snap.logFiles
-	opts.Manifest = snap.manifest
 	if f.manifest != "" {
-		if opts.Manifest, err = os.ReadFile(f.manifest); err != nil {
+		if snap.manifest, err = os.ReadFile(f.manifest); err != nil {
 			return 0, fmt.Errorf("reading the manifest: %w", err)
 		}
 		opts.ManifestKept = true
 	}
+	if opts.LeftOut, err = snap.leaveOut(f.cursor.since); err != nil {
+		return 0, err
+	}
+	log, opts.Manifest = snap.logFiles, snap.manifest
 	databases, err := f.databases(log.files)
 	if err != nil {
 		return 0, err
@@ -215,6 +244,10 @@ func (f *verifyFlags) verify(cmd *cobra.Command, log logFiles) (int, error) {
 	if report == nil {
 		return 0, err
 	}
+	if unused != "" {
+		report.CursorUnused = unused
+	}
+	err = errors.Join(err, f.cursor.save(cmd, report))
 	if f.json {
 		if printErr := printJSON(cmd.OutOrStdout(), report); printErr != nil {
 			return 0, printErr
@@ -300,76 +333,6 @@ func printJSON(w io.Writer, v any) error {
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
 }
-
-// byteSize is a number of bytes on the command line: a plain number, or one
-// with KiB, MiB or GiB.
-type byteSize int
-
-var byteUnits = []struct {
-	suffix string
-	factor int
-}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}, {"", 1}}
-
-// Set implements pflag.Value.
-func (s *byteSize) Set(text string) error {
-	for _, unit := range byteUnits {
-		digits, ok := strings.CutSuffix(text, unit.suffix)
-		if !ok {
-			continue
-		}
-		n, err := strconv.Atoi(strings.TrimSpace(digits))
-		if err != nil || n < 0 || n > (1<<31-1)/unit.factor {
-			break
-		}
-		*s = byteSize(n * unit.factor)
-		return nil
-	}
-	return fmt.Errorf("%q is not a size such as 32MiB", text)
-}
-
-// String implements pflag.Value.
-func (s *byteSize) String() string {
-	for _, unit := range byteUnits {
-		if n := int(*s); n >= unit.factor && n%unit.factor == 0 {
-			return strconv.Itoa(n/unit.factor) + unit.suffix
-		}
-	}
-	return "0"
-}
-
-// Type implements pflag.Value.
-func (s *byteSize) Type() string { return "size" }
-
-// segmentSize is a byteSize that may be larger than memory.
-type segmentSize int64
-
-// Set implements pflag.Value.
-func (s *segmentSize) Set(text string) error {
-	for _, unit := range byteUnits {
-		if digits, ok := strings.CutSuffix(text, unit.suffix); ok {
-			n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
-			if err != nil || n <= 0 || n > (1<<62)/int64(unit.factor) {
-				break
-			}
-			*s = segmentSize(n * int64(unit.factor))
-			return nil
-		}
-	}
-	return fmt.Errorf("%q is not a size such as 4GiB", text)
-}
-
-// String implements pflag.Value.
-func (s *segmentSize) String() string {
-	for _, unit := range byteUnits {
-		if n := int64(*s); n >= int64(unit.factor) && n%int64(unit.factor) == 0 {
-			return strconv.FormatInt(n/int64(unit.factor), 10) + unit.suffix
-		}
-	}
-	return "0"
-}
-
-// Type implements pflag.Value.
-func (s *segmentSize) Type() string { return "size" }
 
 // timeOf renders a time for people.
 func timeOf(t time.Time) string { return t.Format("2006-01-02 15:04:05") }

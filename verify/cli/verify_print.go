@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+	"github.com/caddy-mcp-audit/mcp-audit/verify/meaning"
 )
 
 // maxPrinted is the number of findings that the text lists.
@@ -29,6 +30,12 @@ func printReport(w, errs io.Writer, log logFiles, r *auditlog.Report, opts *audi
 		origin += " (unpinned: the log says so itself)"
 	}
 	line("origin", "%s", origin)
+	if r.Resumed != nil {
+		line("resumed", "%s", resumedText(r))
+	}
+	if r.CursorUnused != "" {
+		line("cursor", "not used, the log was read from its beginning: %s", printable(r.CursorUnused))
+	}
 	line("records", "%d%s", r.Records, kindsText(r.Kinds))
 	line("verified", "%d", r.Verified)
 	line("invalid", "%d", r.Invalid)
@@ -97,6 +104,7 @@ func printFindings(w io.Writer, log logFiles, r *auditlog.Report) {
 		return
 	}
 	fmt.Fprintf(w, "findings: %d\n", len(r.Findings))
+	defer printMeanings(w, r.Findings)
 	for i, f := range r.Findings {
 		if i == maxPrinted {
 			fmt.Fprintf(w, "  … and %d more; --json lists them\n", len(r.Findings)-i)
@@ -124,6 +132,23 @@ func printFindings(w io.Writer, log logFiles, r *auditlog.Report) {
 			where = fmt.Sprintf("%d times: ", f.Count)
 		}
 		fmt.Fprintf(w, "  %-10s %-20s %s%s\n", classNames[f.Class], f.Kind, where, printable(f.Detail))
+	}
+}
+
+// printMeanings says in plain words what each kind of finding means, once, the
+// worst first.
+func printMeanings(w io.Writer, findings []auditlog.Finding) {
+	fmt.Fprintln(w, "what this means, and what to do:")
+	for _, class := range []string{auditlog.ClassTampered, auditlog.ClassDiverges, auditlog.ClassIncomplete, auditlog.ClassWarning} {
+		done := map[string]bool{}
+		for _, f := range findings {
+			text, ok := meaning.Finding(f.Kind)
+			if f.Class != class || done[f.Kind] || !ok {
+				continue
+			}
+			done[f.Kind] = true
+			fmt.Fprintf(w, "  %s (%s)\n    %s\n    To do: %s\n", f.Kind, meaning.Severity(class), text.What, text.Do)
+		}
 	}
 }
 
