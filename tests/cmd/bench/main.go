@@ -61,8 +61,12 @@ func run(ctx context.Context, args []string) error {
 	root := flags.String("root", "..", "the folder of the product's source")
 	micro := flags.String("micro", "300ms", "length of a run of a micro-benchmark")
 	partsOnly := flags.Bool("parts", false, "measure only the parts, not the proxy")
+	profiles := flags.String("profiles", "", "write a CPU profile of the audited Caddy for each message into this folder, and measure nothing else")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *profiles != "" {
+		return profile(ctx, *bin, *corpus, *profiles)
 	}
 	measuredParts, err := measureParts(ctx, *root, *micro)
 	if err != nil {
