@@ -36,8 +36,11 @@ type App struct {
 	series   *seriesLease
 	events   *eventSender
 	pinFiles map[string]string // by server_id
-	logger   *zap.Logger
-	ctx      context.Context
+	// dashboards are those of this configuration.
+	dashboards []*Dashboard
+	logger     *zap.Logger
+	ctx        context.Context
+	caddyCtx   caddy.Context
 }
 
 // CaddyModule returns the Caddy module information.
@@ -51,7 +54,7 @@ func (App) CaddyModule() caddy.ModuleInfo {
 // Provision checks the logs' options and resolves their placeholders. It has
 // no side effect.
 func (a *App) Provision(ctx caddy.Context) error {
-	a.ctx, a.logger = ctx, ctx.Logger()
+	a.ctx, a.caddyCtx, a.logger = ctx, ctx, ctx.Logger()
 	a.settings = make(map[string]*logSettings)
 	paths := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(a.Logs)) {
@@ -115,6 +118,14 @@ func (a *App) Start() error {
 			zap.String("origin", st.Origin), zap.Uint64("records", st.Records))
 	}
 	a.events.start()
+	for _, d := range a.dashboards {
+		// Its index is brought up to date before the first reader comes. If it
+		// fails, readers are told.
+		if _, err := d.started(); err != nil {
+			a.logger.Error("the dashboard does not start", zap.Error(err))
+		}
+	}
+	a.warnOfReach(a.caddyCtx)
 	return nil
 }
 

@@ -85,7 +85,7 @@ func (f *dashboardFlags) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	o := dashboard.Options{
-		Name: filepath.Base(path), Path: f.reader.Path, IndexPath: place, Log: &f.reader, Token: token, Version: version,
+		Name: filepath.Base(path), Path: f.reader.Path, IndexPath: place, Log: &f.reader, Token: token, Version: Version(),
 		Logger: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)),
 	}
 	if f.record {
