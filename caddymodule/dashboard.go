@@ -24,7 +24,7 @@ import (
 )
 
 func init() {
-	caddy.RegisterModule(Dashboard{})
+	caddy.RegisterModule(new(Dashboard))
 	httpcaddyfile.RegisterHandlerDirective("mcp_audit_dashboard", parseDashboard)
 	httpcaddyfile.RegisterDirectiveOrder("mcp_audit_dashboard", httpcaddyfile.Before, "respond")
 }
@@ -74,7 +74,7 @@ type Dashboard struct {
 }
 
 // CaddyModule returns the Caddy module information.
-func (Dashboard) CaddyModule() caddy.ModuleInfo {
+func (*Dashboard) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
 		ID:  "http.handlers.mcp_audit_dashboard",
 		New: func() caddy.Module { return new(Dashboard) },
