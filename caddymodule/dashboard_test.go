@@ -17,6 +17,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	_ "github.com/caddyserver/caddy/v2/modules/logging"
 )
 
 // board starts Caddy with an audited route and, under /audit/, a dashboard.
@@ -407,5 +411,103 @@ func TestTheDashboardsOptionsAreChecked(t *testing.T) {
 		if err := r.load(r.withBoard("", options)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", options, err)
 		}
+	}
+}
+
+// Both stores, and a log whose closed files are compressed, look the same.
+func TestTheDashboardReadsEveryStore(t *testing.T) {
+	for name, output := range map[string]string{
+		"sqlite":     "output sqlite %DIR%/log/audit.db",
+		"compressed": "output jsonl %DIR%/log/audit.jsonl {\n rotate_size 64KiB\n compress gzip\n }",
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &rig{t: t, dir: t.TempDir(), port: freePort(t), up: newUpstream(t, ok)}
+			config := strings.Replace(r.withBoard("", ""), "output jsonl "+r.log(), strings.ReplaceAll(output, "%DIR%", r.dir), 1)
+			r.boot(config)
+			const calls = 120
+			for i := range calls {
+				r.post(fmt.Sprintf(call, i, fmt.Sprintf("tool_%d", i%7), i))
+			}
+			var stats struct{ Total int64 }
+			r.look("api/stats", &stats, func() bool { return stats.Total == calls })
+			var oldest boardEntries
+			r.look("api/entries?limit=500", &oldest, func() bool { return len(oldest.Entries) == calls && oldest.Complete })
+			var op struct {
+				Payloads []struct{ Text string }
+				Records  []struct {
+					Leaf_fits bool
+					File      string
+				}
+			}
+			r.look("api/operations/"+oldest.Entries[calls-1].Operation, &op, func() bool { return true })
+			if len(op.Records) != 2 || !op.Records[0].Leaf_fits || !strings.Contains(op.Payloads[0].Text, `"n": 0`) {
+				t.Errorf("%+v", op)
+			}
+			if name == "compressed" && !strings.HasSuffix(op.Records[0].File, ".gz") {
+				files, _ := filepath.Glob(filepath.Join(r.dir, "log", "*"))
+				t.Errorf("the oldest record is in %s of %q", op.Records[0].File, files)
+			}
+			var found boardEntries
+			r.look("api/entries?text=%22n%22%3A7%7D", &found, func() bool { return true })
+			if len(found.Entries) != 0 {
+				t.Errorf("a text that is JSON: %d entries", len(found.Entries))
+			}
+			r.look("api/entries?tool_name=tool_3", &found, func() bool { return true })
+			if len(found.Entries) != 17 {
+				t.Errorf("%d entries of one tool", len(found.Entries))
+			}
+			var verified struct{ State, Integrity string }
+			r.look("api/verify", &verified, func() bool { return verified.State == "done" })
+			if verified.Integrity != "intact" {
+				t.Errorf("%+v", verified)
+			}
+		})
+	}
+}
+
+func TestADashboardThatOthersCanReachIsWarnedOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		site string
+		warn bool
+	}{
+		"open":     {"http://:%d {\n mcp_audit_dashboard\n}", true},
+		"nested":   {"http://:%d {\n handle /a/* {\n route {\n mcp_audit_dashboard\n }\n }\n}", true},
+		"loopback": {"http://127.0.0.1:%d {\n bind 127.0.0.1\n mcp_audit_dashboard\n}", false},
+		"token":    {"http://:%d {\n mcp_audit_dashboard {\n token 0123456789abcdef0123456789abcdef\n }\n}", false},
+		"guarded":  {"http://:%d {\n basic_auth {\n bob $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n }\n mcp_audit_dashboard\n}", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &rig{t: t, dir: t.TempDir(), port: freePort(t), up: newUpstream(t, ok)}
+			out := filepath.Join(r.dir, "caddy.log")
+			config := strings.Replace(r.caddyfile("", ""), "level ERROR", "level WARN\n output file "+out, 1)
+			r.boot(config + fmt.Sprintf(c.site, freePort(t)) + "\n")
+			text, err := os.ReadFile(out)
+			if err != nil && c.warn {
+				t.Fatal(err)
+			}
+			if warned := strings.Contains(string(text), "without authentication"); warned != c.warn {
+				t.Errorf("warned: %v\n%s", warned, text)
+			}
+		})
+	}
+}
+
+// What is only validated leaves no trace.
+func TestADashboardOpensNothingBeforeItStarts(t *testing.T) {
+	r := &rig{t: t, dir: t.TempDir(), port: freePort(t), up: newUpstream(t, ok)}
+	t.Setenv("XDG_DATA_HOME", filepath.Join(r.dir, "data"))
+	adapted, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(r.withBoard("", "")), map[string]any{"filename": "Caddyfile"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cfg caddy.Config
+	if err := json.Unmarshal(adapted, &cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := caddy.Validate(&cfg); err != nil {
+		t.Fatal(err)
+	}
+	if files, _ := filepath.Glob(filepath.Join(r.dir, "log", "*")); len(files) > 0 {
+		t.Errorf("%q", files)
 	}
 }

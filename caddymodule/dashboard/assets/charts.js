@@ -7,6 +7,16 @@ function style() {
   return { text: s.getPropertyValue("--dim").trim(), grid: s.getPropertyValue("--line").trim() };
 }
 
+const two = (n) => String(n).padStart(2, "0");
+// moment names a time on an axis: by the hour within two days, else by the day.
+function moment(seconds, span) {
+  const t = new Date(seconds * 1000);
+  const day = two(t.getMonth() + 1) + "-" + two(t.getDate());
+  if (span > 400 * 86400) return t.getFullYear() + "-" + day;
+  if (span > 2 * 86400) return day;
+  return t.getHours() === 0 && t.getMinutes() === 0 ? day : two(t.getHours()) + ":" + two(t.getMinutes());
+}
+
 // draw shows one figure of each series over time.
 function draw(box, answer, pick, format) {
   const s = style();
@@ -14,7 +24,7 @@ function draw(box, answer, pick, format) {
   const plot = new uPlot({
     width: Math.max(box.clientWidth, 240), height: 170, legend: { show: false }, cursor: { y: false, points: { size: 6 } },
     scales: { y: { range: (u, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
-    axes: [axis, { ...axis, size: 56, values: (u, list) => list.map(format) }],
+    axes: [{ ...axis, values: (u, list) => list.map((t) => moment(t, u.scales.x.max - u.scales.x.min)) }, { ...axis, size: 56, values: (u, list) => list.map(format) }],
     series: [{}, ...answer.series.map((_, i) => ({ stroke: colours[i % colours.length], width: 1.5, spanGaps: true, points: { show: answer.times.length < 60, size: 4 } }))],
   }, [answer.times, ...answer.series.map((one) => pick(one))], box);
   return plot;
@@ -42,7 +52,7 @@ export class Charts {
     fill(this.node, kinds.map(([title]) => el("figure", {}, el("figcaption", {}, title), el("div", { class: "plot" }))));
     kinds.forEach(([, pick, format], i) => this.plots.push(draw(this.node.children[i].querySelector(".plot"), answer, pick, format)));
     fill(this.legend, answer.series.length === 0 ? el("p", { class: "dim" }, "No calls in this time.") :
-      el("table", {}, el("thead", {}, el("tr", {}, ["", "Calls", "Errors", "Error rate", "Denials", "Latency, " + label].map((t) => el("th", { scope: "col" }, t)))),
+      el("table", {}, el("thead", {}, el("tr", {}, ["", "Calls", "Errors", "Error rate", "Denials", "Latency, " + label].map((t, i) => el("th", { scope: "col", class: i ? "num" : undefined }, t)))),
         el("tbody", {}, answer.series.map((s, i) => {
           const key = el("span", { class: "key" });
           key.style.background = colours[i % colours.length];

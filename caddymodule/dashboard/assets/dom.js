@@ -38,6 +38,7 @@ export function name(text, cls) {
 
 const numbers = new Intl.NumberFormat();
 export function count(n) { return n === null || n === undefined ? "–" : numbers.format(n); }
+export function plural(n, one) { return count(n) + " " + one + (n === 1 ? "" : "s"); }
 export function percent(x) { return (100 * (x || 0)).toFixed(x > 0 && x < 0.1 ? 2 : 1) + " %"; }
 export function millis(ms) {
   if (ms === null || ms === undefined) return "–";

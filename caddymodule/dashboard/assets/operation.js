@@ -1,6 +1,6 @@
 import { el, fill, name, time, millis, count } from "./dom.js";
 import { get } from "./api.js";
-import { outcome } from "./rows.js";
+import { outcome, fromServer } from "./rows.js";
 
 function facts(pairs) {
   return el("dl", {}, pairs.filter(([, v]) => v !== undefined && v !== null && v !== "" && v !== false).map(([k, v]) => [el("dt", {}, k), el("dd", {}, v)]));
@@ -34,7 +34,7 @@ export class Operation {
         el("a", { class: "button", id: "proof", href: proof, download: "" }, "Download proof")),
       facts([
         ["Operation", e.audit_operation_id && mono(e.audit_operation_id)], ["Time", time(e.timestamp, "ms")], ["Took", e.duration_ms !== undefined ? millis(e.duration_ms) : null],
-        ["Direction", e.direction], ["Transport", e.transport], ["Protocol", e.protocol_version], ["Request id", e.request_id !== undefined ? [mono(e.request_id), " ", e.request_id_type] : null],
+        ["Sent by", e.direction ? (fromServer({ ...e, kind: a.kind }) ? "the server" : "the client") : null], ["Transport", e.transport], ["Protocol", e.protocol_version], ["Request id", e.request_id !== undefined ? [mono(e.request_id), " ", e.request_id_type] : null],
         ["Client", e.client_id && name(e.client_id)], ["Server", e.server_id && name(e.server_id)],
         ["Principal", e.principal && [name(e.principal.subject || ""), e.principal.issuer ? [" of ", name(e.principal.issuer)] : ""]],
         ["HTTP status", e.http_status], ["Trace", e.traceparent && mono(e.traceparent)], ["Request", e.request_bytes !== undefined ? count(e.request_bytes) + " bytes" : null],

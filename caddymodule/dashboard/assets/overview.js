@@ -1,4 +1,4 @@
-import { el, fill, name, count, percent, millis, clock } from "./dom.js";
+import { el, fill, name, count, plural, percent, millis, clock } from "./dom.js";
 import { get, Stream } from "./api.js";
 import { table, row, prepend } from "./rows.js";
 import { Charts } from "./charts.js";
@@ -58,7 +58,7 @@ export class Overview {
   async figures() {
     const s = await get("stats");
     fill(this.cards,
-      card("Calls today", count(s.total_today), count(s.errors_today) + " errors, " + count(s.denied_today) + " denied", "#/entries?" + new URLSearchParams({ from: s.day })),
+      card("Calls today", count(s.total_today), plural(s.errors_today, "error") + ", " + count(s.denied_today) + " denied", "#/entries?" + new URLSearchParams({ from: s.day })),
       card("Error rate", percent(s.error_rate), "of all retained calls"),
       card("Calls", count(s.total), s.from ? "since " + clock(s.from).slice(0, 10) : ""),
       card("Denied", count(s.denied), count(s.rate_limited) + " rate limited", "#/entries?outcome=denied"),

@@ -5,6 +5,12 @@ export function place(e) {
   return "#/operations/" + encodeURIComponent(e.audit_operation_id || "seq-" + e.seq);
 }
 
+// fromServer tells requests and messages of the server. The direction of an
+// operation is that of its closing record, the answer.
+export function fromServer(e) {
+  return e.direction === (e.kind === "operation" ? "client→server" : "server→client");
+}
+
 export function outcome(e) {
   const text = e.kind === "open" ? "open" : e.outcome || (e.kind === "event" ? "message" : e.kind);
   return el("span", { class: "outcome o-" + text.replace(/[^a-z_]/g, "") }, text);
@@ -16,7 +22,7 @@ export function row(e) {
   const what = e.tool_name || e.mcp_name || "";
   return el("tr", { "data-mark": e.mark, "data-op": e.audit_operation_id || undefined, class: "entry" },
     el("td", {}, el("a", { href: place(e), class: "open-entry" }, time(e.timestamp, "ms"))),
-    el("td", {}, e.direction === "server→client" ? el("span", { class: "dir", title: "from the server to the client" }, "← ") : null, name(e.method || (e.kind === "event" ? "" : e.kind))),
+    el("td", {}, fromServer(e) ? el("span", { class: "dir", title: "from the server to the client" }, "← ") : null, name(e.method || (e.kind === "event" ? "" : e.kind))),
     el("td", { class: "what" }, name(what)),
     el("td", {}, name(e.client_id || "")),
     el("td", {}, name(e.principal ? e.principal.subject : "")),
@@ -28,7 +34,7 @@ export function row(e) {
 
 export function table(body) {
   return el("div", { class: "scroll" }, el("table", { class: "entries" },
-    el("thead", {}, el("tr", {}, columns.map((c) => el("th", { scope: "col" }, c)))), body));
+    el("thead", {}, el("tr", {}, columns.map((c) => el("th", { scope: "col", class: c === "Took" ? "num" : undefined }, c)))), body));
 }
 
 // prepend puts new entries, newest first, above the others. What was open and

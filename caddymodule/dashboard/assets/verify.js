@@ -38,9 +38,9 @@ export class Verify {
     const card = (title, n, detail) => el("div", { class: "card" }, el("span", { class: "label" }, title), el("strong", {}, n === null ? "–" : count(n)), el("span", { class: "dim" }, detail));
     fill(this.marks, card("Recorded", w.recorded, "records"), card("Durable", w.durable, w.durable === null ? "the writer is in another process" : "on the disk"),
       card("Checkpointed", w.checkpointed, "covered by a signed checkpoint"), card("Anchored", w.anchored, "covered by an anchor elsewhere"));
-    fill(this.findings, v.not_covered ? el("p", {}, v.not_covered + ".") : null,
+    fill(this.findings, v.not_covered ? el("p", {}, v.not_covered[0].toUpperCase() + v.not_covered.slice(1) + ".") : null,
       v.report ? el("h3", {}, v.findings.length ? "Findings" : "No findings") : null,
-      v.findings.map((f) => el("div", { class: "finding c-" + String(f.class || "").replace(/[^a-zA-Z]/g, "") }, el("h4", {}, f.finding || f.kind || "", f.seq !== undefined && f.seq !== null ? [" at ", el("a", { href: "#/operations/seq-" + f.seq }, "record " + f.seq)] : ""),
+      v.findings.map((f) => el("div", { class: "finding c-" + String(f.class || "").replace(/[^a-zA-Z]/g, "") }, el("h4", {}, f.finding || "", f.seq !== undefined && f.seq !== null ? [" at ", el("a", { href: "#/operations/seq-" + f.seq }, "record " + f.seq)] : ""),
         f.what ? el("p", {}, f.what) : null, f.detail ? el("p", { class: "dim" }, name(f.detail)) : null, f.do ? el("p", {}, "To do: " + f.do) : null)),
       v.omitted_findings ? el("p", {}, count(v.omitted_findings) + " more findings are not listed.") : null);
   }
