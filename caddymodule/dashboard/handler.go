@@ -228,20 +228,19 @@ func (h *Handler) api(w http.ResponseWriter, r *http.Request, name string) bool 
 
 type serveFunc func(http.ResponseWriter, *http.Request) error
 
+// endpoints are those of the JSON API. {id} is an operation's id, or seq-N.
+var endpoints = map[string]func(*Handler) serveFunc{
+	"status":  func(h *Handler) serveFunc { return h.serveStatus },
+	"entries": func(h *Handler) serveFunc { return h.serveEntries },
+	"stats":   func(h *Handler) serveFunc { return h.serveStats },
+	"series":  func(h *Handler) serveFunc { return h.serveSeries },
+	"verify":  func(h *Handler) serveFunc { return h.serveVerify },
+	"stream":  func(h *Handler) serveFunc { return h.serveStream },
+}
+
 func (h *Handler) route(name string) serveFunc {
-	switch name {
-	case "status":
-		return h.serveStatus
-	case "entries":
-		return h.serveEntries
-	case "stats":
-		return h.serveStats
-	case "series":
-		return h.serveSeries
-	case "verify":
-		return h.serveVerify
-	case "stream":
-		return h.serveStream
+	if serve, ok := endpoints[name]; ok {
+		return serve(h)
 	}
 	id, ok := strings.CutPrefix(name, "operations/")
 	if !ok || id == "" {
