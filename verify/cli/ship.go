@@ -144,8 +144,8 @@ func (s *shipper) run(cmd *cobra.Command, args []string) (err error) {
 		}
 	}
 	err = run.Do(ctx)
-	if ctx.Err() != nil && cmd.Context().Err() == nil {
-		err = nil // stopped
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = nil // stopped, not failed
 	}
 	err = errors.Join(err, told.end(cmd))
 	cmd.PrintErrf("mcp-audit: %d rows were delivered to %s\n", rows, to)

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/spf13/pflag"
 	logs "go.opentelemetry.io/proto/otlp/logs/v1"
 	"google.golang.org/protobuf/proto"
 
@@ -297,4 +298,16 @@ func TestShipMistakesAreExplained(t *testing.T) {
 			t.Errorf("%s: exit %d: %s", args, code, stderr)
 		}
 	}
+}
+
+func TestThePageOnDeliveryHasEveryFlag(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "shipping.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shipCommand().Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Name != "help" && !strings.Contains(string(page), "`--"+f.Name) {
+			t.Errorf("docs/shipping.md lacks --%s", f.Name)
+		}
+	})
 }
