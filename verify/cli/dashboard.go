@@ -38,9 +38,9 @@ and charts, the calls as they happen, one call with its messages and what
 protects its records, and what a verification finds. It prints the address.
 
 It listens on a loopback address only, refuses pages of other sites, and changes
-nothing but the index beside the log (see ` + "`mcp-audit index`" + `), which it brings up to
-date in the background. Whoever can reach the loopback of this machine can read
-the log through it: on a machine that others use too, give it a token.`,
+nothing but the index beside the log, which it brings up to date in the
+background. Whoever can reach the loopback of this machine can read the log
+through it: on a machine that others use too, give it a token.`,
 		Example: `  mcp-audit dashboard
   mcp-audit dashboard /var/lib/mcp-audit/audit.jsonl --listen 127.0.0.1:0`,
 		Args: cobra.MaximumNArgs(1),
