@@ -237,3 +237,27 @@ func TestFilesThatDidNotChangeAreNotOpened(t *testing.T) {
 		t.Errorf("again: %+v", report)
 	}
 }
+
+// What another process makes of the index meanwhile is no reason to forget a
+// file that did not change.
+func TestTwoProcessesMayUpdateDifferentFiles(t *testing.T) {
+	log, path := newLog(t)
+	call(t, log, "read_file", "alice", auditlog.Success)
+	other, second := newLog(t)
+	call(t, other, "send", "bob", auditlog.Success)
+	one, two := openIndex(t, path), openIndex(t, path)
+	update(t, one, path, second)
+	if report := update(t, two, second); report.Records != 4 {
+		t.Errorf("%+v", report)
+	}
+	for range 2 {
+		if report := update(t, one, path, second); report.Records != 8 {
+			t.Errorf("%+v", report)
+		}
+	}
+	update(t, two, path)
+	update(t, two, path, second)
+	if report := update(t, one, path, second); report.Records != 8 || len(entries(t, one, Filter{})) != 2 {
+		t.Errorf("%+v", report)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
@@ -67,6 +68,22 @@ type part struct {
 	was  fileState
 }
 
+// open opens the file, of which nothing is known yet.
+func (p *part) open() (err error) {
+	p.id = 0
+	if p.was, err = stateOf(p.path); err != nil {
+		return err
+	}
+	if p.s, err = openSegment(p.path); err != nil {
+		p.s = nil
+		return err
+	}
+	if p.head, err = headOf(p.s); err != nil {
+		return fmt.Errorf("reading %s: %w", p.path, err)
+	}
+	return nil
+}
+
 func (x *Index) update(cancel context.Context, files []string, pause func(time.Duration)) (report *Report, err error) {
 	ctx := uncancelled(cancel)
 	report = new(Report)
@@ -83,17 +100,13 @@ func (x *Index) update(cancel context.Context, files []string, pause func(time.D
 			parts = append(parts, p)
 			continue
 		}
-		was, err := stateOf(path)
+		p := part{path: path}
+		err := p.open()
+		if p.s != nil {
+			parts = append(parts, p)
+		}
 		if err != nil {
 			return nil, err
-		}
-		s, err := openSegment(path)
-		if err != nil {
-			return nil, err
-		}
-		parts = append(parts, part{path: path, s: s, was: was})
-		if parts[len(parts)-1].head, err = headOf(s); err != nil {
-			return nil, fmt.Errorf("reading %s: %w", path, err)
 		}
 	}
 	if err := x.match(ctx, parts, report); err != nil {
@@ -146,6 +159,15 @@ func (x *Index) match(ctx context.Context, parts []part, report *Report) (err er
 	known, err := rowsOf(ctx, tx)
 	if err != nil {
 		return err
+	}
+	for i := range parts {
+		// Another process may have made another row for the file.
+		p := &parts[i]
+		if p.s == nil && !slices.ContainsFunc(known, func(r row) bool { return r.id == p.id && r.head == p.head && r.file == int64(p.was.id) }) {
+			if err := p.open(); err != nil {
+				return err
+			}
+		}
 	}
 	for i := range parts {
 		p := &parts[i]

@@ -74,6 +74,8 @@ type entriesAnswer struct {
 	// says that there are none.
 	Next     string `json:"next,omitempty"`
 	Complete bool   `json:"complete"`
+	// Newest is the value of `after` for what comes after this answer.
+	Newest string `json:"newest,omitempty"`
 	// Behind says that the newest records are not indexed yet.
 	Behind bool `json:"behind,omitempty"`
 }
@@ -98,12 +100,18 @@ func (h *Handler) serveEntries(w http.ResponseWriter, r *http.Request) error {
 	if err := h.record(r, want.target); err != nil {
 		return err
 	}
+	extent, err := x.Extent(r.Context())
+	if err != nil {
+		return err
+	}
 	want.walk.Deadline = time.Now().Add(lookTime)
 	page, err := h.page(r.Context(), x, &want)
 	if err != nil {
 		return err
 	}
-	page.Behind, _, _ = h.follower.state()
+	if page.Behind, _, _ = h.follower.state(); extent.Records > 0 {
+		page.Newest = extent.Newest.String()
+	}
 	return answer(w, page)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -117,7 +118,7 @@ func (f *follower) look(ctx context.Context) error {
 	f.mu.Lock()
 	f.behind = false
 	for _, note := range report.Notes {
-		if len(f.notes) == 0 || f.notes[len(f.notes)-1] != note {
+		if !slices.Contains(f.notes, note) {
 			f.notes = append(f.notes[max(0, len(f.notes)-9):], note)
 		}
 	}

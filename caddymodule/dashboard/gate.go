@@ -53,6 +53,7 @@ type gate struct {
 
 	mu       sync.Mutex
 	failures map[netip.Prefix]*failed
+	swept    time.Time // when failures were last looked through
 	now      func() time.Time
 }
 
@@ -120,7 +121,8 @@ func (g *gate) fail(who netip.Prefix) {
 	now := g.now()
 	f := g.failures[who]
 	if f == nil || now.Sub(f.since) >= failureTime {
-		if f == nil && len(g.failures) >= mostAddresses {
+		if f == nil && len(g.failures) >= mostAddresses && now.Sub(g.swept) >= time.Second {
+			g.swept = now
 			for key, old := range g.failures {
 				if now.Sub(old.since) >= failureTime {
 					delete(g.failures, key)

@@ -13,12 +13,12 @@ const (
 	// beat is how often a quiet stream says that it is alive.
 	beat = 15 * time.Second
 	// streamPause is the least time between two messages of a stream.
-	streamPause = 250 * time.Millisecond
+	streamPause = 500 * time.Millisecond
 	// streamWrite is how long a reader may take for one message.
 	streamWrite = 20 * time.Second
 	// mostLive bounds the entries of one message: a page that is behind loads
 	// the list anew.
-	mostLive = 100
+	mostLive = 50
 )
 
 // live is one message of a stream.

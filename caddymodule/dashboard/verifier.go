@@ -123,6 +123,9 @@ func (v *verifier) verdict(found []index.Found) (string, time.Time) {
 	if v.report.Exit == auditlog.ExitTampered || v.report.Exit == auditlog.ExitDiverges {
 		for i := range v.report.Findings {
 			finding := &v.report.Findings[i]
+			if finding.Class != auditlog.ClassTampered && finding.Class != auditlog.ClassDiverges {
+				continue
+			}
 			for _, f := range found {
 				if finding.Seq == nil || *finding.Seq <= f.Seq {
 					return "no", v.at

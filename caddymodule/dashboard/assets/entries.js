@@ -59,8 +59,7 @@ export class Entries {
     this.abort = new AbortController();
     await this.page({});
     if (this.closed || !this.live || this.filter.text || this.filter.to) return;
-    const first = this.body.firstElementChild;
-    this.stream = new Stream({ ...this.filter, after: first ? first.dataset.mark : this.start }, (m) => {
+    this.stream = new Stream({ ...this.filter, after: this.newest }, (m) => {
       prepend(this.body, m.entries, mostRows);
       if (m.skipped) this.say("There were more entries than could be shown as they came. Filter again to see them all.");
       this.app.status(m.status);
@@ -77,6 +76,7 @@ export class Entries {
       this.body.append(...answer.entries.map(row));
       got += answer.entries.length;
       this.next = answer.next;
+      this.newest = this.newest || answer.newest;
       this.more.hidden = answer.complete;
       this.say(answer.complete && !this.body.children.length ? "No entry fits." : "");
       if (answer.complete || got >= 100) return;

@@ -39,8 +39,8 @@ export class Overview {
     const entries = await get("entries", { limit: mostRecent });
     fill(this.body, entries.entries.map(row));
     await Promise.all([this.figures(), this.chart()]);
-    const newest = entries.entries.length ? { after: entries.entries[0].mark } : {};
-    this.stream = new Stream(newest, (m) => {
+    if (this.closed) return;
+    this.stream = new Stream({ after: entries.newest }, (m) => {
       prepend(this.body, m.entries, mostRecent);
       this.app.status(m.status);
       this.later();
