@@ -330,6 +330,9 @@ func (x *exchange) prepareRequest() {
 	h.Del("Cookie")
 	h.Del("Proxy-Authorization")
 	x.h.stripIdentity(h)
+	if x.h.authorization != "" {
+		h.Set("Authorization", x.h.authorization)
+	}
 	// With one of these Go's transport may send a request twice.
 	h.Del("Idempotency-Key")
 	h.Del("X-Idempotency-Key")

@@ -95,6 +95,11 @@ type Handler struct {
 	// and `client_id` name.
 	ForwardHeaders []string `json:"forward_headers,omitempty"`
 
+	// The credential that requests to the server carry in place of the client's:
+	// a bearer token by placeholder, `{file.*}` or `{env.*}`. It is read when the
+	// configuration is loaded. Default: none.
+	UpstreamToken string `json:"upstream_token,omitempty"`
+
 	// `enforce` refuses and denies; `observe` forwards what it would refuse or
 	// deny and records why, for a first rollout. Default: enforce.
 	Mode string `json:"mode,omitempty"`
@@ -151,6 +156,8 @@ type Handler struct {
 	subjects   []subjectSource
 	// keptHeaders are the headers of stripIdentity that stay.
 	keptHeaders map[string]bool
+	// authorization is sent to the server; empty: none.
+	authorization string
 }
 
 // Values of Handler options.
@@ -194,6 +201,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	h.events = app.(*App).events
+	app.(*App).noteAudit(ctx, h)
 	if err := h.provisionDecisions(); err != nil {
 		return err
 	}
@@ -201,6 +209,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	if err := h.provisionIdentity(); err != nil {
+		return err
+	}
+	if err := h.provisionUpstreamToken(); err != nil {
 		return err
 	}
 	if err := h.provisionRateLimits(app.(*App)); err != nil {

@@ -33,8 +33,8 @@ type IssuerConfig struct {
 	Timeout time.Duration
 	// Roots verify the issuer's certificate. Default: those of the system.
 	Roots *x509.CertPool
-	// Logger takes what goes wrong. Default: none.
-	Logger *zap.Logger
+	// Logger returns what takes what goes wrong. Default: none.
+	Logger func() *zap.Logger
 }
 
 // Bounds and defaults of an IssuerConfig.
@@ -157,7 +157,7 @@ func NewIssuerKeys(c IssuerConfig) (*IssuerKeys, error) {
 		return nil, err
 	}
 	if c.Logger == nil {
-		c.Logger = zap.NewNop()
+		c.Logger = zap.NewNop
 	}
 	transport := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
@@ -361,11 +361,11 @@ func (k *IssuerKeys) fly(f *flight) {
 	close(f.done)
 	switch {
 	case err == nil && again:
-		k.config.Logger.Info("the issuer's keys were fetched again", zap.String("issuer", k.config.Issuer), zap.Int("keys", len(keys)))
+		k.config.Logger().Info("the issuer's keys were fetched again", zap.String("issuer", k.config.Issuer), zap.Int("keys", len(keys)))
 	case err != nil && never:
-		k.config.Logger.Warn("the issuer's keys cannot be fetched; no token can be verified", zap.String("issuer", k.config.Issuer), zap.Error(err))
+		k.config.Logger().Warn("the issuer's keys cannot be fetched; no token can be verified", zap.String("issuer", k.config.Issuer), zap.Error(err))
 	case err != nil && !again:
-		k.config.Logger.Warn("the issuer's keys cannot be fetched; those known count until stale_for is over",
+		k.config.Logger().Warn("the issuer's keys cannot be fetched; those known count until stale_for is over",
 			zap.String("issuer", k.config.Issuer), zap.Duration("age", age), zap.Duration("stale_for", k.config.StaleFor), zap.Error(err))
 	}
 }
@@ -385,7 +385,7 @@ func (k *IssuerKeys) fetch(ctx context.Context) (Keys, string, error) {
 		return nil, "", fmt.Errorf("%s: %w", address, err)
 	}
 	if skipped > 0 {
-		k.config.Logger.Debug("keys that cannot verify tokens were left out", zap.String("issuer", k.config.Issuer), zap.Int("keys", skipped))
+		k.config.Logger().Debug("keys that cannot verify tokens were left out", zap.String("issuer", k.config.Issuer), zap.Int("keys", skipped))
 	}
 	return keys, address, nil
 }
