@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -158,6 +159,7 @@ type Handler struct {
 	keptHeaders map[string]bool
 	// authorization is sent to the server; empty: none.
 	authorization string
+	hinted        *atomic.Bool // that a server answers 401 for want of a credential
 }
 
 // Values of Handler options.
@@ -192,7 +194,7 @@ func (Handler) CaddyModule() caddy.ModuleInfo {
 // Provision checks the options and takes a reference to the log. It opens
 // nothing: the app does that when it starts.
 func (h *Handler) Provision(ctx caddy.Context) error {
-	h.logger = ctx.Logger()
+	h.logger, h.hinted = ctx.Logger(), new(atomic.Bool)
 	app, err := ctx.App("mcp_audit")
 	if err != nil {
 		return fmt.Errorf("getting the mcp_audit app: %w", err)

@@ -3,10 +3,12 @@ package caddymodule
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"go.uber.org/zap"
 )
 
 // unmarshalUpstreamToken parses the credential for the server.
@@ -38,4 +40,14 @@ func (h *Handler) provisionUpstreamToken() error {
 	}
 	h.authorization = "Bearer " + secret
 	return nil
+}
+
+// hintCredential says once why a server may answer 401: it did not get the
+// client's credential.
+func (x *exchange) hintCredential() {
+	if x.tee.status != http.StatusUnauthorized || !x.stripped || x.h.hinted.Swap(true) {
+		return
+	}
+	x.h.logger.Warn("the server answers 401; the client's Authorization header does not go on to it: name its own credential with upstream_token, or, if clients' tokens are meant for this server, write forward_headers Authorization",
+		zap.String("server_id", x.h.ServerID), zap.Bool("upstream_token", x.h.authorization != ""))
 }
