@@ -107,6 +107,12 @@ kill-loop: ## kill writers under load KILL_ROUNDS (default 200) times on each st
 bench: build ## measure direct, plain Caddy and audited, and print the ratios
 	cd tests && go run ./cmd/bench -bin '$(CURDIR)/bin'
 
+# A log of RECORDS records needs about 1.5 KB of temporary space for each.
+RECORDS ?= 10000000
+.PHONY: bench-large
+bench-large: ## measure verify, prove, tail, index and export on RECORDS (default 10000000) records
+	MCP_AUDIT_LARGE_RECORDS=$(RECORDS) go test -count=1 -v -timeout 2h -run '^TestVeryManyRecordsInBoundedMemory$$' ./verify/cli
+
 .PHONY: demo
 demo: build ## show the product: audited calls over HTTP and stdio, the records, tampering found
 	cd examples && go run ./demo -bin '$(CURDIR)/bin'

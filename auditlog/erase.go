@@ -183,7 +183,7 @@ func (l *Log) noRecord(seq uint64) error {
 }
 
 func (l *Log) eraseLine(ctx context.Context, store RewritingStore, e Erasure) error {
-	line, found, err := l.lineOf(store, e.Seq)
+	line, found, err := l.lineOf(ctx, store, e.Seq)
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (l *Log) eraseLine(ctx context.Context, store RewritingStore, e Erasure) er
 }
 
 // lineOf finds a record in the log's file or a closed segment.
-func (l *Log) lineOf(store RewritingStore, seq uint64) (line []byte, found bool, err error) {
+func (l *Log) lineOf(ctx context.Context, store RewritingStore, seq uint64) (line []byte, found bool, err error) {
 	m, err := l.segmentWith(store, seq)
 	if err != nil {
 		return nil, false, err
@@ -227,14 +227,19 @@ func (l *Log) lineOf(store RewritingStore, seq uint64) (line []byte, found bool,
 		return text, nil
 	}
 	if m != nil {
+		// The search works in the file in which a segment is compressed too.
+		release, err := l.tendExclusively(ctx, store)
+		if err != nil {
+			return nil, false, err
+		}
 		a, err := current(store, m.archive())
 		if err == nil {
-			_, _, err = store.EditArchive(context.Background(), a, take)
+			_, _, err = store.EditArchive(ctx, a, take)
 		}
 		if errors.Is(err, errFound) {
 			err = nil
 		}
-		return line, found, err
+		return line, found, errors.Join(err, release())
 	}
 	err = l.locked(func() error {
 		info, err := l.store.Stat()

@@ -356,6 +356,8 @@ func TestProgressIsCountedByItsToken(t *testing.T) {
 			answerJSON(w, r, `{"protocolVersion":"2025-11-25"}`)
 		case r.Method == http.MethodPost:
 			sse(w)
+			// Without a length, the client is at its end when the progress is counted.
+			_ = http.NewResponseController(w).Flush()
 			fmt.Fprintf(w, "id: 1\ndata: %s\n\n", progress)
 		default:
 			sse(w)

@@ -7,6 +7,7 @@ type scanner struct {
 	p       *Profile
 	levels  []*level
 	decoded int // layers of base64 around the text
+	names   memo
 }
 
 // level is the working memory for the text of one level of JSON in strings:
@@ -201,7 +202,7 @@ func (t *pass) member(stack []marks) (marks, bool) {
 		}
 		f.valuing, f.valueFrom = true, t.i
 	}
-	v := t.s.p.judge(name)
+	v := t.s.names.judge(t.s.p, name)
 	if m.handle(name) {
 		v = secret
 	}

@@ -3,6 +3,7 @@ package redact
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -152,6 +153,7 @@ func codeUnit(b []byte) rune {
 // decode appends the decoded text of raw, the valid text between the quotes of
 // a string token, to dst.
 func decode(dst, raw []byte) []byte {
+	dst = slices.Grow(dst, len(raw)) // what is decoded is no longer
 	for {
 		n := bytes.IndexByte(raw, '\\')
 		if n < 0 {

@@ -5,12 +5,15 @@ package collector
 import (
 	"context"
 	"net"
+	"sync"
 	"testing"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/configgrpc"
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 	"go.opentelemetry.io/collector/receiver/receivertest"
@@ -102,4 +105,36 @@ func (c *Collector) MetricNames() map[string]bool {
 		}
 	}
 	return names
+}
+
+// StartLogs starts a collector of log records, over HTTP, at an address, and
+// returns them and a function that ends it.
+func StartLogs(t testing.TB, address string) (received func() []plog.LogRecord, stop func()) {
+	t.Helper()
+	var sink consumertest.LogsSink
+	factory := otlpreceiver.NewFactory()
+	config := factory.CreateDefaultConfig().(*otlpreceiver.Config)
+	config.Protocols.GRPC = configoptional.None[configgrpc.ServerConfig]()
+	config.Protocols.HTTP.GetOrInsertDefault().ServerConfig.NetAddr.Endpoint = address
+	logs, err := factory.CreateLogs(t.Context(), receivertest.NewNopSettings(factory.Type()), config, &sink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := logs.Start(context.Background(), componenttest.NewNopHost()); err != nil {
+		t.Fatal(err)
+	}
+	stop = sync.OnceFunc(func() { _ = logs.Shutdown(context.Background()) })
+	t.Cleanup(stop)
+	return func() (all []plog.LogRecord) {
+		for _, batch := range sink.AllLogs() {
+			for _, resource := range batch.ResourceLogs().All() {
+				for _, scope := range resource.ScopeLogs().All() {
+					for _, record := range scope.LogRecords().All() {
+						all = append(all, record)
+					}
+				}
+			}
+		}
+		return all
+	}, stop
 }

@@ -183,7 +183,7 @@ func (c *Caddy) start(t testing.TB) (<-chan struct{}, error) {
 			close(served)
 		}
 	}()
-	c.Process = launch(t, cmd)
+	c.Process = Launch(t, cmd)
 	go func() {
 		<-c.Done()
 		listener.Close()

@@ -38,8 +38,8 @@ func (o *Output) String() string {
 	return o.buf.String()
 }
 
-// launch starts cmd and kills it, by its id, when the test ends.
-func launch(t testing.TB, cmd *exec.Cmd) *Process {
+// Launch starts cmd and kills it, by its id, when the test ends.
+func Launch(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{Cmd: cmd, Out: new(Output), Err: new(Output), done: make(chan struct{})}
 	cmd.Stderr = p.Err

@@ -18,7 +18,7 @@ func StartEverything(t testing.TB, dir string) string {
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Env = Environment(dir, "PORT="+address[strings.LastIndex(address, ":")+1:])
 	cmd.Dir = dir
-	awaitListener(t, launch(t, cmd), address)
+	awaitListener(t, Launch(t, cmd), address)
 	return address
 }
 
@@ -38,7 +38,7 @@ func StartNotes(t testing.TB, dir string, args ...string) string {
 	cmd := exec.Command(Find(t).Notes, append([]string{"-http", address}, args...)...)
 	cmd.Env = Environment(dir)
 	cmd.Dir = dir
-	awaitListener(t, launch(t, cmd), address)
+	awaitListener(t, Launch(t, cmd), address)
 	return address
 }
 
@@ -50,7 +50,7 @@ func StartServer(t testing.TB, cmd *exec.Cmd, address string) *Process {
 		conn.Close()
 		t.Fatalf("another program listens on %s; stop it", address)
 	}
-	server := launch(t, cmd)
+	server := Launch(t, cmd)
 	awaitListener(t, server, address)
 	return server
 }

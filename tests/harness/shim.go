@@ -52,7 +52,7 @@ func StartLines(t testing.TB, cmd *exec.Cmd) *Shim {
 		t.Fatal(err)
 	}
 	cmd.Stdout = write
-	process := launch(t, cmd)
+	process := Launch(t, cmd)
 	write.Close()
 	lines := make(chan string, 1<<16)
 	go func() {

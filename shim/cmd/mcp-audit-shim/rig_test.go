@@ -33,6 +33,8 @@ const roleVariable = "SHIM_TEST_ROLE"
 func TestMain(m *testing.M) {
 	switch os.Getenv(roleVariable) {
 	case "":
+		// Under nohup, shims would inherit that SIGHUP is ignored.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 		os.Exit(m.Run())
 	case "shim":
 		// The server that the shim starts is this binary again.
@@ -160,6 +162,7 @@ func launch(t *testing.T, o options, server ...string) *session {
 	}
 	s.cmd = exec.Command(os.Args[0], append(append(o.flags, "--"), command...)...)
 	s.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.home, roleVariable + "=shim", "MCP_AUDIT_DIR=" + s.dir}, o.env...)
+	s.cmd.WaitDelay = patience // for a process of the server that outlives its shim
 	var err error
 	if s.in, err = s.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)

@@ -58,9 +58,24 @@ func run(ctx context.Context, args []string) error {
 	corpus := flags.String("corpus", filepath.Join("..", "caddymodule", "mcp", "testdata"), "the folder of the messages")
 	rounds := flags.Int("rounds", 8, "rounds of each way")
 	length := flags.Duration("round", time.Second, "length of a round")
+	root := flags.String("root", "..", "the folder of the product's source")
+	micro := flags.String("micro", "300ms", "length of a run of a micro-benchmark")
+	partsOnly := flags.Bool("parts", false, "measure only the parts, not the proxy")
+	profiles := flags.String("profiles", "", "write a CPU profile of the audited Caddy for each message into this folder, and measure nothing else")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	if *profiles != "" {
+		return profile(ctx, *bin, *corpus, *profiles)
+	}
+	measuredParts, err := measureParts(ctx, *root, *micro)
+	if err != nil {
+		return err
+	}
+	if err := printParts(measuredParts); err != nil || *partsOnly {
+		return err
+	}
+	fmt.Println()
 	folder, err := os.MkdirTemp("", "mcp-audit-bench-")
 	if err != nil {
 		return err

@@ -15,8 +15,9 @@ import (
 
 // route is one way: its URL and the Caddy on it, if any.
 type route struct {
-	url string
-	cmd *exec.Cmd
+	url   string
+	cmd   *exec.Cmd
+	admin string // the socket of its Caddy's admin endpoint
 }
 
 // cpu is the processor time that the way's Caddy has used, 0 if there is none
@@ -41,7 +42,7 @@ func (r *route) cpu() time.Duration {
 }
 
 const caddyfile = `{
-	admin off
+	admin %s
 	auto_https off
 	grace_period 2s
 	log {
@@ -88,13 +89,15 @@ func startRoutes(ctx context.Context, bin, folder, upstream string) (map[string]
 			logs = fmt.Sprintf(logBlock, filepath.Join(dir, "audit.jsonl"), way.durability)
 			handler = "mcp_audit"
 		}
+		admin := filepath.Join(folder, "admin-"+way.durability+".sock")
 		r, err := startCaddy(ctx, bin, folder, func(address string) string {
-			return fmt.Sprintf(caddyfile, logs, address, handler, upstream)
+			return fmt.Sprintf(caddyfile, "unix/"+admin, logs, address, handler, upstream)
 		})
 		if err != nil {
 			stopAll()
 			return nil, nil, fmt.Errorf("%s: %w", way.name, err)
 		}
+		r.admin = admin
 		routes[way.name] = r
 	}
 	return routes, stopAll, nil
