@@ -406,3 +406,41 @@ func TestUpstreamTokenTakesThePlaceOfTheClients(t *testing.T) {
 		}
 	}
 }
+
+// A page that may call gets through the browser's question, which has no token,
+// and can read the challenge. No other page does.
+func TestPagesThatMayCallAuthenticate(t *testing.T) {
+	up := newUpstream(t, ok)
+	r := start(t, up, "", "")
+	t.Setenv("MCP_AUDIT_STATIC_BEARER_TOKEN", aliceToken)
+	r.move()
+	err := r.load(r.site(fmt.Sprintf("http://127.0.0.1:%d", r.port), "authentication {\nmcp_bearer\n}\nmcp_audit {\norigins https://app.example.com\nrefusals off\n}\nreverse_proxy UPSTREAM"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for origin, may := range map[string]bool{"https://app.example.com": true, "https://evil.example": false, "null": false} {
+		allowed := ""
+		if may {
+			allowed = origin
+		}
+		resp := r.send(context.Background(), http.MethodOptions, "", "Origin", origin, "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,mcp-param-region")
+		resp.Body.Close()
+		if (resp.StatusCode == 204) != may || resp.Header.Get("Access-Control-Allow-Origin") != allowed || may && resp.Header.Get("Access-Control-Allow-Headers") != "authorization,mcp-param-region" {
+			t.Errorf("%s: status %d %v", origin, resp.StatusCode, resp.Header)
+		}
+		resp = r.send(context.Background(), http.MethodPost, element("1", "echo"), "Origin", origin)
+		resp.Body.Close()
+		if resp.StatusCode != 401 || resp.Header.Get("Access-Control-Allow-Origin") != allowed || strings.Contains(resp.Header.Get("Access-Control-Expose-Headers"), "WWW-Authenticate") != may {
+			t.Errorf("%s: status %d %v", origin, resp.StatusCode, resp.Header)
+		}
+	}
+	if status, _ := r.post(element("1", "echo"), "Origin", "https://app.example.com", "Authorization", "Bearer "+aliceToken); status != 200 {
+		t.Errorf("with a token: %d", status)
+	}
+	if resp := r.send(context.Background(), http.MethodOptions, "", "Origin", "https://app.example.com"); resp.StatusCode != 401 {
+		t.Errorf("no preflight: %d", resp.StatusCode)
+	}
+	if len(up.received()) != 1 {
+		t.Error("more than the call reached the server")
+	}
+}

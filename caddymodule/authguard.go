@@ -47,6 +47,7 @@ type authTarget struct {
 	serverID string
 	refusals int
 	plain    bool
+	origins  []string // of pages that may call
 }
 
 // guardFor returns the guard of the `authentication` handler that is being
@@ -200,7 +201,7 @@ func (g *authGuard) resolve() (err error) {
 			continue
 		}
 		h := audits[0]
-		t.settings, t.serverID, t.refusals, t.plain = h.settings, h.ServerID, h.Refusals, h.plainLabels()
+		t.settings, t.serverID, t.refusals, t.plain, t.origins = h.settings, h.ServerID, h.Refusals, h.plainLabels(), h.Origins
 		for _, other := range audits[1:] {
 			if other.ServerID != h.ServerID {
 				t.serverID = "" // nobody can tell which of them it would have been
@@ -283,6 +284,9 @@ type guardHandler struct{ g *authGuard }
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (h guardHandler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if h.g.answerPreflight(w, r) {
+		return nil
+	}
 	a := &authAttempt{guard: h.g, outer: attemptOf(r)}
 	caddyhttp.SetVar(r.Context(), authVar, a)
 	err := next.ServeHTTP(w, r)
@@ -313,6 +317,10 @@ func (g *authGuard) reject(w http.ResponseWriter, r *http.Request, a *authAttemp
 	g.record(r, f, status)
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
+	if page := g.pageOf(r); page != "" {
+		allowPage(h, page)
+		h.Set("Access-Control-Expose-Headers", "WWW-Authenticate, Retry-After")
+	}
 	switch status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(max(f.wait, time.Second).Seconds()))))

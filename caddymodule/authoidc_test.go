@@ -268,6 +268,13 @@ func TestEachRefusedTokenIsChallengedAndRecorded(t *testing.T) {
 		{"token_bound", 401, "invalid_token", bearer("cnf", map[string]any{"jkt": "x"})},
 		{"token_bound", 401, "invalid_token", []string{"Authorization", "DPoP " + s.token()}},
 		{"token_claims", 401, "invalid_token", bearer("sub", strings.Repeat("x", 4000))},
+		{"token_too_large", 401, "invalid_token", []string{"Authorization", "Bearer " + strings.Repeat("a", 17000)}},
+		{"token_nested", 401, "invalid_token", []string{"Authorization", "Bearer " + s.token() + ".x.y"}},
+		{"token_malformed", 401, "invalid_token", []string{"Authorization", "Bearer " + strings.TrimRight(s.token(), "AQgw") + "=="}},
+		{"token_key_unknown", 401, "invalid_token", bearer("/kid", "../../k1")},
+		{"token_key_unknown", 401, "invalid_token", bearer("/kid", "k1' OR '1'='1")},
+		{"token_malformed", 401, "invalid_token", bearer("/kid", []string{"k1"})},
+		{"token_header", 401, "invalid_token", bearer("/jwk", map[string]any{"kty": "EC"})},
 		{"scope_missing", 403, "insufficient_scope", bearer("scope", "mcp:read")},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
