@@ -65,7 +65,7 @@ type StaticToken struct {
 }
 
 const (
-	staticTokenVariable = "MCP_AUDIT_STATIC_BEARER_TOKEN"
+	staticTokenVariable = "MCP_AUDIT_STATIC_BEARER_TOKEN" //nolint:gosec // its name, not its value
 	defaultThrottle     = "10/1m"
 	throttleOff         = "off"
 )

@@ -114,7 +114,7 @@ func TestGuessersOfTokensHaveToWait(t *testing.T) {
 		before := len(r.records())
 		resp := r.send(context.Background(), http.MethodPost, element("1", "echo"), "Authorization", "Bearer "+raw)
 		resp.Body.Close()
-		if resp.StatusCode != 429 || resp.Header.Get("Retry-After") == "" {
+		if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
 			t.Errorf("status %d, Retry-After %q", resp.StatusCode, resp.Header.Get("Retry-After"))
 		}
 		if rec := r.await(before + 1)[before]; rec.str("reason") != "throttled" || rec["http_status"] != 429.0 {
@@ -221,7 +221,7 @@ func TestSeveralProvidersHaveOneVerdict(t *testing.T) {
 			before := len(r.records())
 			resp := r.send(context.Background(), http.MethodPost, element("1", "echo"), "Authorization", "Bearer "+raw)
 			resp.Body.Close()
-			if n := len(resp.Header.Values("WWW-Authenticate")); resp.StatusCode != 401 || n != 1 {
+			if n := len(resp.Header.Values("WWW-Authenticate")); resp.StatusCode != http.StatusUnauthorized || n != 1 {
 				t.Errorf("status %d, %d challenges", resp.StatusCode, n)
 			}
 			if rec := r.await(before + 1)[before]; rec.str("reason") != reason {
@@ -425,19 +425,21 @@ func TestPagesThatMayCallAuthenticate(t *testing.T) {
 		}
 		resp := r.send(context.Background(), http.MethodOptions, "", "Origin", origin, "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,mcp-param-region")
 		resp.Body.Close()
-		if (resp.StatusCode == 204) != may || resp.Header.Get("Access-Control-Allow-Origin") != allowed || may && resp.Header.Get("Access-Control-Allow-Headers") != "authorization,mcp-param-region" {
+		if (resp.StatusCode == http.StatusNoContent) != may || resp.Header.Get("Access-Control-Allow-Origin") != allowed || may && resp.Header.Get("Access-Control-Allow-Headers") != "authorization,mcp-param-region" {
 			t.Errorf("%s: status %d %v", origin, resp.StatusCode, resp.Header)
 		}
 		resp = r.send(context.Background(), http.MethodPost, element("1", "echo"), "Origin", origin)
 		resp.Body.Close()
-		if resp.StatusCode != 401 || resp.Header.Get("Access-Control-Allow-Origin") != allowed || strings.Contains(resp.Header.Get("Access-Control-Expose-Headers"), "WWW-Authenticate") != may {
+		if resp.StatusCode != http.StatusUnauthorized || resp.Header.Get("Access-Control-Allow-Origin") != allowed || strings.Contains(resp.Header.Get("Access-Control-Expose-Headers"), "WWW-Authenticate") != may {
 			t.Errorf("%s: status %d %v", origin, resp.StatusCode, resp.Header)
 		}
 	}
 	if status, _ := r.post(element("1", "echo"), "Origin", "https://app.example.com", "Authorization", "Bearer "+aliceToken); status != 200 {
 		t.Errorf("with a token: %d", status)
 	}
-	if resp := r.send(context.Background(), http.MethodOptions, "", "Origin", "https://app.example.com"); resp.StatusCode != 401 {
+	resp := r.send(context.Background(), http.MethodOptions, "", "Origin", "https://app.example.com")
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("no preflight: %d", resp.StatusCode)
 	}
 	if len(up.received()) != 1 {

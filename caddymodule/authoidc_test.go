@@ -321,7 +321,7 @@ func TestTokensElsewhereAreNotRead(t *testing.T) {
 		return req
 	})
 	resp.Body.Close()
-	if resp.StatusCode != 401 || r.await(before + 1)[before].str("reason") != "token_missing" {
+	if resp.StatusCode != http.StatusUnauthorized || r.await(before + 1)[before].str("reason") != "token_missing" {
 		t.Errorf("status %d, records %s", resp.StatusCode, show(r.records()))
 	}
 }

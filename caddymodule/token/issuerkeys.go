@@ -330,7 +330,7 @@ func (k *IssuerKeys) refresh(ctx context.Context, than time.Time) error {
 		f = &flight{done: make(chan struct{})}
 		k.flight = f
 		// The client that needs the key may leave; the others still want it.
-		go k.fly(f)
+		go k.fly(context.WithoutCancel(ctx), f)
 	}
 	k.mu.Unlock()
 	select {
@@ -341,8 +341,8 @@ func (k *IssuerKeys) refresh(ctx context.Context, than time.Time) error {
 	}
 }
 
-func (k *IssuerKeys) fly(f *flight) {
-	ctx, cancel := context.WithTimeout(context.Background(), k.config.Timeout)
+func (k *IssuerKeys) fly(ctx context.Context, f *flight) {
+	ctx, cancel := context.WithTimeout(ctx, k.config.Timeout)
 	defer cancel()
 	began := time.Now()
 	keys, address, err := k.fetch(ctx)

@@ -157,12 +157,12 @@ func TestIssuersThatAreNotBelieved(t *testing.T) {
 		},
 		"no JSON":  func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") },
 		"no end":   func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Repeat(" ", 2<<20)) },
-		"an error": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
+		"an error": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
 		"an address given twice": func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, `{"issuer":"http://%s","jwks_uri":%q,"jwks_uri":%q}`, r.Host, good.URL+"/keys", good.URL+"/keys")
 		},
 		"an answer without keys":  func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, `{"issuer":"http://%s"}`, r.Host) },
-		"an issuer without proof": func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, `{"jwks_uri":%q}`, good.URL+"/keys") },
+		"an issuer without proof": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, `{"jwks_uri":%q}`, good.URL+"/keys") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(answer)
