@@ -26,10 +26,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/auth/extauth"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-	"github.com/modelcontextprotocol/go-sdk/oauthex"
-
 	"github.com/caddy-mcp-audit/mcp-audit/tests/harness"
 	"github.com/caddy-mcp-audit/mcp-audit/tests/issuer"
 )
@@ -72,37 +68,40 @@ func rejections(records []harness.Record) []harness.Record {
 	})
 }
 
-// A client of the Go SDK finds the issuer by the challenge and the metadata,
-// gets a token and uses the server, without being told more than the address.
-func TestClientFindsItsIssuerByTheMetadata(t *testing.T) {
+// Clients of the SDKs find the issuer by the challenge and the metadata, get a
+// token and use the server, without being told more than the address.
+func TestClientsFindTheirIssuerByTheMetadata(t *testing.T) {
 	i := issuer.Start(t)
-	c := authSite{provider: oidc(i, "require_scopes mcp:read roles")}.start(t, startNotes(t))
-	credentials, err := extauth.NewClientCredentialsHandler(&extauth.ClientCredentialsHandlerConfig{Credentials: &oauthex.ClientCredentials{
-		ClientID: "robot", ClientSecretAuth: &oauthex.ClientSecretAuth{ClientSecret: issuer.Secret("robot")},
-	}})
-	if err != nil {
-		t.Fatal(err)
+	upstream := startNotes(t)
+	for _, client := range harness.Clients() {
+		t.Run(client.Name, func(t *testing.T) {
+			c := authSite{provider: oidc(i, "require_scopes mcp:read roles")}.start(t, upstream)
+			scope := ""
+			if client.Name == "TypeScript SDK v1" {
+				scope = "mcp:read roles"
+			}
+			report := client.Run(t, c.Dir, harness.Plan{
+				Target: harness.Target{URL: c.URL, Credentials: &harness.Credentials{
+					ClientID: "robot", ClientSecret: issuer.Secret("robot"), ExpectedIssuer: i.URL, Scope: scope,
+				}},
+				Steps: []harness.Step{{List: true}, {Call: "echo", Arguments: map[string]any{"message": "hi"}}},
+			})
+			if len(report.Steps) != 2 || report.Steps[1].Text != "hi" {
+				t.Errorf("%+v", report)
+			}
+			records := c.Records(t)
+			refused := rejections(records)
+			if len(refused) != 1 || refused[0].Reason != "token_missing" || refused[0].HTTPStatus != http.StatusUnauthorized || refused[0].Principal != nil {
+				t.Errorf("rejections: %+v", refused)
+			}
+			calls := harness.Select(records, func(r harness.Record) bool { return r.Kind == "intent" && r.Tool == "echo" })
+			if len(calls) != 1 || calls[0].Principal["subject"] != "robot" || calls[0].Principal["issuer"] != i.URL || fmt.Sprint(calls[0].Principal["roles"]) != "[operator reader]" || calls[0].Client != "robot" {
+				t.Errorf("calls: %+v", calls)
+			}
+			c.Stop(t)
+			harness.VerifyClean(t, c.Log)
+		})
 	}
-	client := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, nil)
-	session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: c.URL, OAuthHandler: credentials}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"message": "hi"}})
-	if err != nil || answer.IsError {
-		t.Fatal(err, answer)
-	}
-	session.Close()
-	records := c.Records(t)
-	if refused := rejections(records); len(refused) != 1 || refused[0].Reason != "token_missing" || refused[0].HTTPStatus != 401 || refused[0].Principal != nil {
-		t.Errorf("rejections: %+v", refused)
-	}
-	calls := harness.Select(records, func(r harness.Record) bool { return r.Kind == "intent" && r.Tool == "echo" })
-	if len(calls) != 1 || calls[0].Principal["subject"] != "robot" || calls[0].Principal["issuer"] != i.URL || fmt.Sprint(calls[0].Principal["roles"]) != "[operator reader]" || calls[0].Client != "robot" {
-		t.Errorf("calls: %+v", calls)
-	}
-	c.Stop(t)
-	harness.VerifyClean(t, c.Log)
 }
 
 // The keys of a real issuer rotate under load, and its tokens expire: no valid

@@ -382,7 +382,7 @@ func (k *IssuerKeys) fetch(ctx context.Context) (Keys, string, error) {
 	}
 	keys, skipped, err := ParseKeys(text)
 	if err != nil {
-		return nil, "", fmt.Errorf("%s: %w", address, err)
+		return nil, "", fmt.Errorf("%s: %w", withoutQuery(address), err)
 	}
 	if skipped > 0 {
 		k.config.Logger().Debug("keys that cannot verify tokens were left out", zap.String("issuer", k.config.Issuer), zap.Int("keys", skipped))
@@ -445,26 +445,38 @@ func keysAddress(text []byte, issuer string) (string, error) {
 	return uri, nil
 }
 
+// withoutQuery is an address as errors name it: a query may hold a credential.
+func withoutQuery(address string) string {
+	before, _, _ := strings.Cut(address, "?")
+	return before
+}
+
+// get fetches a document.
 func (k *IssuerKeys) get(ctx context.Context, address string, most int64) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, err
 	}
 	r.Header.Set("Accept", "application/json, application/jwk-set+json")
+	shown := withoutQuery(address)
 	answer, err := k.client.Do(r)
 	if err != nil {
-		return nil, err
+		var whole *url.Error
+		if errors.As(err, &whole) {
+			err = whole.Err // without the address
+		}
+		return nil, fmt.Errorf("%s: %w", shown, err)
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s", address, answer.Status)
+		return nil, fmt.Errorf("%s answers %s", shown, answer.Status)
 	}
 	text, err := io.ReadAll(io.LimitReader(answer.Body, most+1))
 	if err != nil {
 		return nil, err
 	}
 	if int64(len(text)) > most {
-		return nil, fmt.Errorf("%s answers more than %d bytes", address, most)
+		return nil, fmt.Errorf("%s answers more than %d bytes", shown, most)
 	}
 	return text, nil
 }
