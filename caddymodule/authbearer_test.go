@@ -153,6 +153,7 @@ func TestFaultyTokensFailTheLoad(t *testing.T) {
 		"token {FILE/alice}\nthrottle 0/1m":                                      "throttle",
 		"token {FILE/alice}\nrequire_scopes \"a b\"":                             "no scope",
 		"token {FILE/alice}\nresource http://mcp.example.com/":                   "not HTTPS",
+		"token {FILE/alice}\nresource https://mcp.example.com/?a=b":              "without it",
 		"token {FILE/alice}\nlog other":                                          `there is no log "other"`,
 		"token {FILE/alice}\ncolour red":                                         `unrecognized subdirective "colour"`,
 		"token {FILE/alice}\nlog default\nlog default":                           "log is given twice, first at Caddyfile:",
@@ -444,5 +445,36 @@ func TestPagesThatMayCallAuthenticate(t *testing.T) {
 	}
 	if len(up.received()) != 1 {
 		t.Error("more than the call reached the server")
+	}
+}
+
+// Of two authentications in a row, each with several providers, one rejects, and
+// there is one record. Metadata are those of the first route that a path leads to.
+func TestAuthenticationsInARow(t *testing.T) {
+	r := start(t, newUpstream(t, ok), "", "")
+	s := startIssuer(t)
+	t.Setenv("MCP_AUDIT_STATIC_BEARER_TOKEN", aliceToken)
+	r.move()
+	oidc := func(more string) string {
+		return "mcp_oidc {\nissuer " + s.URL + "\naudience mcp-audit\n" + more + "\n}\n"
+	}
+	err := r.load(r.site(fmt.Sprintf("http://127.0.0.1:%d", r.port), "route /mcp* {\nauthentication {\n"+oidc("scopes_supported first")+"mcp_bearer\n}\nauthentication {\n"+oidc("require_scopes none")+
+		"mcp_bearer {\nrequire_scopes none\n}\n}\nmcp_audit\nreverse_proxy UPSTREAM\n}\nroute /mcp/deep* {\nauthentication {\n"+oidc("scopes_supported second")+"}\nmcp_audit\nreverse_proxy UPSTREAM\n}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, raw := range []string{aliceToken, s.token()} {
+		for range 4 {
+			rec := r.refusedWith(403, r.bearerChallenge(`, scope="none", error="insufficient_scope"`), "Authorization", "Bearer "+raw)
+			if rec.str("reason") != "scope_missing" {
+				t.Errorf("record %v", rec)
+			}
+		}
+	}
+	// Caddy sorts the longer path to the front.
+	for path, scope := range map[string]string{"/mcp": "first", "/mcp/deep": "second"} {
+		if _, text, _ := metadata(t, "127.0.0.1", fmt.Sprintf("http://127.0.0.1:%d/.well-known/oauth-protected-resource%s", r.port, path)); !strings.Contains(text, scope) {
+			t.Errorf("%s: %s", path, text)
+		}
 	}
 }

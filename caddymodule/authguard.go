@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"net/http"
 	"strconv"
@@ -126,9 +125,9 @@ func provisioning(list caddyhttp.RouteList) int {
 }
 
 // front puts a handler before those of a route that is being provisioned: Caddy
-// appends to what is there.
+// appends to what is there, which is what came here before.
 func front(route *caddyhttp.Route, h caddyhttp.MiddlewareHandler) {
-	route.Handlers = append([]caddyhttp.MiddlewareHandler{h}, route.Handlers...)
+	route.Handlers = append(route.Handlers, h)
 }
 
 // frontNamed puts a handler before those of the named routes that are not
@@ -291,7 +290,8 @@ func (h guardHandler) ServeHTTP(w http.ResponseWriter, r *http.Request, next cad
 	caddyhttp.SetVar(r.Context(), authVar, a)
 	err := next.ServeHTTP(w, r)
 	var refused caddyhttp.HandlerError
-	if err == nil || len(a.failures) == 0 || !errors.As(err, &refused) || refused.StatusCode != http.StatusUnauthorized {
+	var rejected rejection
+	if err == nil || len(a.failures) == 0 || errors.As(err, &rejected) || !errors.As(err, &refused) || refused.StatusCode != http.StatusUnauthorized {
 		return err
 	}
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
@@ -327,8 +327,13 @@ func (g *authGuard) reject(w http.ResponseWriter, r *http.Request, a *authAttemp
 	default:
 		h.Add("WWW-Authenticate", f.by.challenge(r, f.reason))
 	}
-	return caddyhttp.Error(status, fmt.Errorf("not authenticated: %s", f.reason))
+	return caddyhttp.Error(status, rejection{f.reason})
 }
+
+// rejection is the error of a request that a guard has dealt with.
+type rejection struct{ reason token.Reason }
+
+func (r rejection) Error() string { return "not authenticated: " + string(r.reason) }
 
 // record writes the one record of a rejection. Nothing of it is the client's
 // text: the body is not read, and of the header only a trace context counts.

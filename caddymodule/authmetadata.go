@@ -94,7 +94,7 @@ func (g *authGuard) resourceFor(r *http.Request) (token.Resource, bool) {
 			return *p.resource, true
 		}
 	}
-	if !g.leadsTo(r, escaped) {
+	if !g.leadsTo(r, http.MethodPost, escaped) && !g.leadsTo(r, http.MethodGet, escaped) {
 		return token.Resource{}, false
 	}
 	return g.resourceAt(r, escaped), true
@@ -111,9 +111,9 @@ func (g *authGuard) resourceAt(r *http.Request, path string) token.Resource {
 	return token.Resource{Origin: publicOrigin(r), Path: path}
 }
 
-// leadsTo reports whether a message of MCP to a path would come to the guard:
-// by the matchers on the way, and the rewrites before them.
-func (g *authGuard) leadsTo(r *http.Request, escaped string) bool {
+// leadsTo reports whether a request to a path would come to the guard: by the
+// matchers on the way, and the rewrites before them.
+func (g *authGuard) leadsTo(r *http.Request, method, escaped string) bool {
 	if escaped == "" {
 		escaped = "/"
 	}
@@ -122,7 +122,7 @@ func (g *authGuard) leadsTo(r *http.Request, escaped string) bool {
 		return false
 	}
 	there := r.Clone(r.Context())
-	there.Method, there.Body, there.ContentLength = http.MethodPost, http.NoBody, 0
+	there.Method, there.Body, there.ContentLength = method, http.NoBody, 0
 	there.URL.Path, there.URL.RawPath = path, escaped
 	there.RequestURI = there.URL.RequestURI()
 	server, _ := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)

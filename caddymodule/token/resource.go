@@ -1,6 +1,7 @@
 package token
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -26,6 +27,9 @@ func ParseResource(address string) (Resource, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return Resource{}, err
+	}
+	if u.RawQuery != "" || u.ForceQuery {
+		return Resource{}, fmt.Errorf("%q has a query; name the address without it", address)
 	}
 	return Resource{Origin: u.Scheme + "://" + u.Host, Path: u.EscapedPath()}, nil
 }
