@@ -352,6 +352,7 @@ func TestRejectionsInOtherRoutes(t *testing.T) {
 			if status, text := r.post(element("1", "echo"), "Authorization", "Bearer "+aliceToken); status != 200 {
 				t.Errorf("with a token: %d %s", status, text)
 			}
+			r.await(before + 3)
 		})
 	}
 }

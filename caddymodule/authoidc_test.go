@@ -451,6 +451,7 @@ func TestIssuerThatIsDown(t *testing.T) {
 	if status, _ := r.post(element("1", "echo"), "Authorization", "Bearer "+s.token()); status != 200 {
 		t.Errorf("after a reload: %d", status)
 	}
+	r.await(4)
 	r.protect(s, "timeout 1s")
 	rec := r.refusedWith(503, "", "Authorization", "Bearer "+s.token())
 	if rec.str("reason") != "keys_unavailable" {
