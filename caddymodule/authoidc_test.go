@@ -148,6 +148,7 @@ func (r *rig) site(address, content string) string {
 	}
 }
 %s {
+	bind 127.0.0.1
 %s
 }
 `, r.log(), address, strings.ReplaceAll(content, "UPSTREAM", r.up.host()))
@@ -375,7 +376,7 @@ func TestRecordsOfTwoPrincipalsDifferOnlyInThem(t *testing.T) {
 	for _, kind := range []string{"intent", "outcome"} {
 		a, b := maps.Clone(byKind(all[:2], kind)), maps.Clone(byKind(all[2:], kind))
 		// Each record has its own of these; the hashes of a message are keyed.
-		for _, name := range []string{"id", "timestamp", "nonce", "seal", "audit_operation_id", "intent_seq", "request_sha256", "response_sha256"} {
+		for _, name := range []string{"id", "timestamp", "nonce", "seal", "audit_operation_id", "intent_seq", "duration_ms", "request_sha256", "response_sha256"} {
 			delete(a, name)
 			delete(b, name)
 		}
@@ -471,7 +472,10 @@ func metadata(t *testing.T, from, url string, headers ...string) (int, string, h
 			req.Host = headers[i+1]
 		}
 	}
-	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	dialer := new(net.Dialer)
+	if from != "127.0.0.1" { // nothing listens there whose port it could take
+		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
+	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dialer.DialContext}}
 	resp, err := client.Do(req)
 	if err != nil {
@@ -509,8 +513,8 @@ func TestResourceMetadataStandsWhereTheChallengeSays(t *testing.T) {
 	}{
 		"a route":              {"http://127.0.0.1:PORT", "route /mcp* {\nAUTH\nreverse_proxy UPSTREAM\n}", "", "", "/mcp/tools", nil, "http://127.0.0.1:PORT/mcp/tools"},
 		"a host that is named": {"http://mcp.example:PORT", "route /mcp* {\nAUTH\nreverse_proxy UPSTREAM\n}", "", "mcp.example", "/mcp", nil, "http://mcp.example/mcp"},
-		"any host":             {"http://:PORT", "bind 127.0.0.1\nroute /mcp* {\nAUTH\nreverse_proxy UPSTREAM\n}", "", "mcp.other.example:8443", "/mcp", nil, "http://mcp.other.example:8443/mcp"},
-		"the root":             {"http://:PORT", "bind 127.0.0.1\nAUTH\nreverse_proxy UPSTREAM", "", "", "/", nil, "http://127.0.0.1:PORT"},
+		"any host":             {"http://:PORT", "route /mcp* {\nAUTH\nreverse_proxy UPSTREAM\n}", "", "mcp.other.example:8443", "/mcp", nil, "http://mcp.other.example:8443/mcp"},
+		"the root":             {"http://:PORT", "AUTH\nreverse_proxy UPSTREAM", "", "", "/", nil, "http://127.0.0.1:PORT"},
 		"the site":             {"http://127.0.0.1:PORT", "AUTH\nreverse_proxy UPSTREAM", "", "", "/a/b", nil, "http://127.0.0.1:PORT/a/b"},
 		"a handle":             {"http://127.0.0.1:PORT", "handle /x {\nrespond no\n}\nhandle /mcp* {\nAUTH\nreverse_proxy UPSTREAM\n}\nhandle {\nrespond other\n}", "", "", "/mcp", nil, "http://127.0.0.1:PORT/mcp"},
 		"a prefix taken off":   {"http://127.0.0.1:PORT", "handle_path /pre/* {\nroute /mcp {\nAUTH\nreverse_proxy UPSTREAM\n}\n}", "", "", "/pre/mcp", nil, "http://127.0.0.1:PORT/pre/mcp"},
