@@ -308,8 +308,12 @@ func (k *IssuerKeys) demanded(ctx context.Context, than time.Time) (own bool, er
 		k.demand = min(demandBurst, k.demand+now.Sub(k.asked).Seconds()/demandEvery.Seconds())
 		k.asked = now
 		if k.demand < 1 {
+			err := errEnough
+			if !k.failed.IsZero() {
+				err = errTooSoon
+			}
 			k.mu.Unlock()
-			return false, errEnough
+			return false, err
 		}
 		k.demand--
 	}

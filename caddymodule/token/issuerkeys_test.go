@@ -105,6 +105,34 @@ func TestOneFetchServesAllThatWait(t *testing.T) {
 	}
 }
 
+// Whether an issuer that is down has a new key, nobody can tell, however often
+// it was asked.
+func TestUnknownKeysOfAnIssuerThatIsDown(t *testing.T) {
+	s := startIssuer(t, "p256")
+	k := issuerKeys(t, token.IssuerConfig{Issuer: s.URL})
+	if _, r := k.Find(context.Background(), "p256", "ES256"); r != "" {
+		t.Fatal(r)
+	}
+	for i := range 10 { // uses up what may be asked
+		k.Find(context.Background(), fmt.Sprint("made up ", i), "ES256")
+	}
+	s.become(nil, true)
+	k.Start() // fetches at once, and fails
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		if _, r := k.Find(context.Background(), "other", "ES256"); r == token.NoKeys {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("still said to be unknown")
+		}
+		time.Sleep(10 * time.Millisecond) // polls; the background has no one to tell
+	}
+	if _, r := k.Find(context.Background(), "p256", "ES256"); r != "" {
+		t.Error(r)
+	}
+}
+
 // Of an issuer that is down the keys count until they are stale; then nothing
 // can be verified. It is asked again, and all is well when it answers.
 func TestKeysOfAnIssuerThatIsDown(t *testing.T) {
