@@ -101,8 +101,10 @@ func (x *exchange) redactLaunch(line []byte) ([]byte, error) {
 			arguments[i] = "[REDACTED]"
 		case assigned && value != "" && (named || x.h.redact.MatchKey(flag)):
 			arguments[i] = flag + "=[REDACTED]"
+		case assigned && isObject(value):
+			arguments[i] = x.h.redact.Text(flag) + "=" + x.redactLine(value)
 		default:
-			arguments[i] = x.h.redact.Text(a)
+			arguments[i] = x.redactLine(a)
 		}
 		secret = named && !assigned
 	}
@@ -140,7 +142,7 @@ func (x *exchange) redactOutput(line []byte) ([]byte, error) {
 // redactLine redacts a line of output: as JSON if it is a log line in JSON, else
 // as text.
 func (x *exchange) redactLine(line string) string {
-	if strings.HasPrefix(strings.TrimSpace(line), "{") && json.Valid([]byte(line)) {
+	if isObject(line) {
 		if p := x.payload("", []byte(line), 0); p.Withheld != "" {
 			return "[REDACTED]"
 		} else if p.Redacted != nil {
@@ -149,6 +151,11 @@ func (x *exchange) redactLine(line string) string {
 		return line
 	}
 	return x.h.redact.Text(line)
+}
+
+// isObject reports whether a text is a JSON object.
+func isObject(text string) bool {
+	return strings.HasPrefix(strings.TrimSpace(text), "{") && json.Valid([]byte(text))
 }
 
 // shimReport holds the answer of a shim.

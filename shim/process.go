@@ -172,11 +172,11 @@ func (p *Process) Kill() {
 // until the returned function is called. There may be no other child that is in
 // a process group of its own.
 func (p *Process) Adopt() (stop func()) {
-	stop = inherit(p.cmd.Process.Pid)
+	release := inherit(p.cmd.Process.Pid)
 	p.adopting.Store(true)
 	return func() {
 		p.adopting.Store(false)
-		stop()
+		release()
 	}
 }
 
