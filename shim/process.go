@@ -87,6 +87,11 @@ func StartProcess(argv, env []string, stderr *os.File) (*Process, error) {
 	if err != nil {
 		return nil, startError(argv[0], err)
 	}
+	if runtime.GOOS == "windows" {
+		if err := checkBatch(path, argv[1:]); err != nil {
+			return nil, startError(argv[0], err)
+		}
+	}
 	childIn, stdin, err := os.Pipe()
 	if err != nil {
 		return nil, startError(argv[0], err)
