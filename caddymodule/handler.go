@@ -348,6 +348,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	began := time.Now()
 	x := newExchange(h, l, w, r.WithContext(ctx), r.Context(), abort)
 	defer x.recycle()
+	if x.isShimReport() {
+		return x.recordShimReport(next)
+	}
 	defer x.leaveSession()
 	refused := x.admit()
 	if refused == nil {
