@@ -22,11 +22,11 @@ func clientsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clients",
 		Short: "List the MCP servers that desktop clients start, and have them audited",
-		Long: `clients reads the configurations of Claude Desktop, Claude Code, Cursor, VS Code,
-Zed and Continue, those of the user and those of the project in the current
-folder, and says which of their servers are started through mcp-audit-shim. A
-remote server has no command; to audit it, put a Caddy with mcp_audit in front
-of it and give the client that address.`,
+		Long: `clients reads the configurations of Claude Desktop, Claude Code, Cursor, VS
+Code, Zed and Continue, those of the user and those of the project in the
+current folder, and says which of their servers are started through
+mcp-audit-shim. A remote server has no command; to audit it, put a Caddy with
+mcp_audit in front of it and give the client that address.`,
 		Example: `  mcp-audit clients
   mcp-audit clients wrap filesystem --dry-run
   mcp-audit clients unwrap filesystem --client cursor`,

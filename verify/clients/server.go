@@ -87,7 +87,13 @@ func (e *FileError) Unwrap() error { return e.Err }
 // none; errors are of those that could not be read, and the list is of the rest.
 func List(p Place) (all []Server, errs []error) {
 	for _, c := range Known(p) {
+		seen := make(map[string]bool) // the project may be the home folder
 		for _, f := range c.files {
+			place := f.path + "\n" + strings.Join(f.keys, "\n")
+			if seen[place] {
+				continue
+			}
+			seen[place] = true
 			text, err := os.ReadFile(f.path)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
