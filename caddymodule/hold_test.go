@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -108,15 +107,15 @@ func TestAStreamFlowsUpToTheMessageThatIsHeld(t *testing.T) {
 		t.Fatalf("the first event is %s", got)
 	}
 	// The intent is recorded; now no commit gets through.
-	f, err := os.OpenFile(r.log()+".lock", os.O_RDWR, 0)
+	f, err := fsys.OS().OpenFile(r.log()+".lock", os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+	if err := f.Lock(); err != nil {
 		t.Fatal(err)
 	}
-	lock <- func() { _ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) }
+	lock <- func() { _ = f.Unlock() }
 	close(sent)
 	got := make(chan string, 1)
 	go func() {

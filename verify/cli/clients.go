@@ -130,7 +130,7 @@ func (e *clientEdit) run(cmd *cobra.Command, name string, wrap bool) error {
 	}
 	var after []byte
 	if wrap {
-		if e.shim == "" {
+		if e.shim == "" && server.State() == clients.NotAudited {
 			if e.shim, err = findShim(); err != nil {
 				return err
 			}
