@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog/fsys"
 )
 
 // recordedNow lists the outcomes that the log's file has at this moment.
