@@ -36,6 +36,8 @@ type App struct {
 	series   *seriesLease
 	events   *eventSender
 	pinFiles map[string]string // by server_id
+	issuers  []*issuerKeys
+	auth     *authGuards
 	logger   *zap.Logger
 	ctx      context.Context
 }
@@ -52,6 +54,7 @@ func (App) CaddyModule() caddy.ModuleInfo {
 // no side effect.
 func (a *App) Provision(ctx caddy.Context) error {
 	a.ctx, a.logger = ctx, ctx.Logger()
+	a.auth = new(authGuards)
 	a.settings = make(map[string]*logSettings)
 	paths := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(a.Logs)) {
@@ -102,6 +105,9 @@ const defaultLog = "default"
 
 // Start opens the logs. An error fails the load.
 func (a *App) Start() error {
+	if err := a.resolveGuards(); err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(a.settings)) {
 		s := a.settings[name]
 		l := acquire(s.Path)
@@ -113,6 +119,9 @@ func (a *App) Start() error {
 		a.logger.Info("audit log open",
 			zap.String("log", name), zap.String("path", s.Path),
 			zap.String("origin", st.Origin), zap.Uint64("records", st.Records))
+	}
+	for _, keys := range a.issuers {
+		keys.Start()
 	}
 	a.events.start()
 	return nil
