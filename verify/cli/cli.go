@@ -59,7 +59,7 @@ func ExitCode(err error) int {
 // an ExitError; see Hosted for a parent that does not know it.
 func Commands() []*cobra.Command {
 	commands := []*cobra.Command{
-		verifyCommand(), tailCommand(), showCommand(), exportCommand(), shipCommand(), wrapCommand(), indexCommand(),
+		verifyCommand(), tailCommand(), showCommand(), exportCommand(), shipCommand(), wrapCommand(), clientsCommand(), indexCommand(),
 		keygenCommand(), pubkeyCommand(), checkpointCommand(), rotateKeyCommand(), eraseCommand(), recoverCommand(), importCommand(),
 		proveCommand(), verifyProofCommand(), witnessCommand(), mcpCommand(), redactCommand(), policyCommand(), pinsCommand(),
 	}

@@ -18,8 +18,8 @@ func wrapCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "wrap [OPTION…] -- COMMAND [ARGUMENT…]",
 		Short: "Audit an MCP server on standard input and output: run mcp-audit-shim",
-		Long: `wrap runs the program mcp-audit-shim, which lies beside this one or in PATH, with
-the same arguments. It is for those who know the command by this name; a
+		Long: `wrap runs the program mcp-audit-shim, which lies beside this one or in PATH,
+with the same arguments. It is for those who know the command by this name; a
 client's configuration may as well name mcp-audit-shim itself, whose --help has
 the options.`,
 		Example:            `  mcp-audit wrap -- npx -y @modelcontextprotocol/server-filesystem /home/me/notes`,
