@@ -483,3 +483,22 @@ func TestAuthenticationsInARow(t *testing.T) {
 		}
 	}
 }
+
+// Caddy's own metrics know a route by its first handler, which a guard is not.
+func TestGuardsDoNotShowInCaddysMetrics(t *testing.T) {
+	r := start(t, newUpstream(t, ok), "", "")
+	t.Setenv("MCP_AUDIT_STATIC_BEARER_TOKEN", aliceToken)
+	r.move()
+	text := r.site(fmt.Sprintf("http://127.0.0.1:%d", r.port), "handle /metrics {\nmetrics\n}\nroute /mcp {\nauthentication {\nmcp_bearer\n}\nmcp_audit\nreverse_proxy UPSTREAM\n}")
+	if err := r.load(strings.Replace(text, "admin off", "admin off\n\tmetrics", 1)); err != nil {
+		t.Fatal(err)
+	}
+	if status, _ := r.post(element("1", "echo")); status != 401 {
+		t.Fatal(status)
+	}
+	resp := get(t, fmt.Sprintf("http://127.0.0.1:%d/metrics", r.port))
+	defer resp.Body.Close()
+	if all := readAll(t, resp); !strings.Contains(all, `caddy_http_requests_total{handler="subroute",server="srv0"}`) || strings.Contains(all, `handler=""`) {
+		t.Error(all)
+	}
+}
