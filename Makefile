@@ -20,7 +20,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 # The time of the commit, not of the build: the same source gives the same program.
 BUILD_TIME ?= $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null || echo unknown)
-STAMP := -X $(MODULE)/verify/cli.version=$(VERSION) -X $(MODULE)/verify/cli.commit=$(COMMIT) -X $(MODULE)/verify/cli.buildTime=$(BUILD_TIME)
+STAMP := -X $(MODULE)/verify/release.version=$(VERSION) -X $(MODULE)/verify/release.commit=$(COMMIT) -X $(MODULE)/verify/release.buildTime=$(BUILD_TIME)
 
 PREFIX ?= /usr/local
 FUZZTIME ?= 60s
@@ -33,6 +33,22 @@ help: ## list the targets
 build: ## build bin/caddy, bin/mcp-audit, bin/mcp-audit-shim and bin/notes-server
 	go build -tags $(TAGS) -ldflags '-s -w $(STAMP)' -o bin/ ./caddymodule/cmd/caddy ./verify/cmd/mcp-audit ./shim/cmd/mcp-audit-shim
 	cd examples && go build -ldflags '-s -w' -o ../bin/ ./notes-server
+
+.PHONY: shim-small
+shim-small: ## build bin/mcp-audit-shim-small, the shim that needs a running Caddy, without SQLite, cgo and Caddy
+	CGO_ENABLED=0 go build -tags mcpaudit_small -ldflags '-s -w $(STAMP)' -o bin/mcp-audit-shim-small ./shim/cmd/mcp-audit-shim
+
+# What cannot be run here is compiled and vetted. Without cgo there is no SQLite:
+# such a program says so where it is asked for one.
+.PHONY: cross
+cross: ## compile and vet all programs for macOS and Windows
+	for target in darwin/arm64 windows/amd64; do \
+		echo "== $$target"; \
+		GOOS="$${target%/*}" GOARCH="$${target#*/}" CGO_ENABLED=0 go vet -tags $(TAGS) ./... ; \
+		GOOS="$${target%/*}" GOARCH="$${target#*/}" CGO_ENABLED=0 go build -tags $(TAGS) -o bin/cross/ ./caddymodule/cmd/caddy ./verify/cmd/mcp-audit ./shim/cmd/mcp-audit-shim ; \
+		GOOS="$${target%/*}" GOARCH="$${target#*/}" CGO_ENABLED=0 go vet -tags mcpaudit_small ./shim/cmd/mcp-audit-shim ; \
+	done; \
+	rm -rf bin/cross
 
 .PHONY: install
 install: build ## install the programs under PREFIX (default /usr/local)
@@ -60,7 +76,7 @@ check: ## format, vet, build and race-test the product
 	go test -count=1 -timeout 20m ./auditlog/... ./verify/... ./caddymodule/mcp ./caddymodule/policy ./caddymodule/redact ./caddymodule/capability
 
 .PHONY: test
-test: check build node_modules browser ## everything: check, the examples and the black-box tests with real clients and servers
+test: check build shim-small node_modules browser ## everything: check, the examples and the black-box tests with real clients and servers
 	cd examples && go vet ./... && go test ./...
 	cd tests && go vet ./... && MCP_AUDIT_BIN='$(CURDIR)/bin' go test -timeout 20m ./...
 

@@ -387,6 +387,7 @@ func (x *exchange) finish(panicked any, err error) {
 		}
 	}
 	x.endStream(x.clientGone(panicked != nil || err != nil))
+	x.hintCredential()
 	x.endSession(x.tee.status)
 }
 

@@ -38,6 +38,8 @@ type App struct {
 	pinFiles map[string]string // by server_id
 	// dashboards are those of this configuration.
 	dashboards []*Dashboard
+	issuers    []*issuerKeys
+	auth       *authGuards
 	logger     *zap.Logger
 	ctx        context.Context
 	caddyCtx   caddy.Context
@@ -55,6 +57,7 @@ func (App) CaddyModule() caddy.ModuleInfo {
 // no side effect.
 func (a *App) Provision(ctx caddy.Context) error {
 	a.ctx, a.caddyCtx, a.logger = ctx, ctx, ctx.Logger()
+	a.auth = new(authGuards)
 	a.settings = make(map[string]*logSettings)
 	paths := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(a.Logs)) {
@@ -105,6 +108,9 @@ const defaultLog = "default"
 
 // Start opens the logs. An error fails the load.
 func (a *App) Start() error {
+	if err := a.resolveGuards(); err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(a.settings)) {
 		s := a.settings[name]
 		l := acquire(s.Path)
@@ -116,6 +122,9 @@ func (a *App) Start() error {
 		a.logger.Info("audit log open",
 			zap.String("log", name), zap.String("path", s.Path),
 			zap.String("origin", st.Origin), zap.Uint64("records", st.Records))
+	}
+	for _, keys := range a.issuers {
+		keys.Start()
 	}
 	a.events.start()
 	for _, d := range a.dashboards {

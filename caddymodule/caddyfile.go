@@ -305,6 +305,7 @@ func choice(d *caddyfile.Dispenser, into *string, allowed ...string) error {
 //		max_body        <size>
 //		capture         <size>
 //		forward_headers <headers...>
+//		upstream_token  <{file.*} or {env.*}>
 //		mode            enforce|observe
 //		headers         enforce|record|off
 //		tool_labels     on|off
@@ -339,6 +340,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"forward_headers":        func() error { return some(d, &h.ForwardHeaders) },
 		"mode":                   func() error { return choice(d, &h.Mode, modeEnforce, modeObserve) },
 		"headers":                func() error { return choice(d, &h.Headers, headersEnforce, headersRecord, headersOff) },
+		"upstream_token":         func() error { return h.unmarshalUpstreamToken(d) },
 		"refusals":               func() error { return h.unmarshalRefusals(d) },
 		"session_ttl":            func() error { return duration(d, &h.SessionTTL, shortestSessionTTL, longestSessionTTL) },
 		"keepalive":              func() error { return duration(d, &h.Keepalive, shortestKeepalive, longestKeepalive) },

@@ -6,4 +6,9 @@
 // policy judges it, exchange.go records the intent and forwards the original
 // bytes, responsewriter.go follows the answer as it passes, and answer.go
 // writes the outcome.
+//
+// Before that stands authentication, of whichever provider. Those of this
+// package (authoidc.go, authbearer.go) have a guard around them (authguard.go)
+// that records who is rejected. What a token is worth is judged in package
+// token, which knows nothing of Caddy.
 package caddymodule

@@ -52,6 +52,7 @@ type exchange struct {
 	pending []*operation // requests of the client in this exchange
 	asked   []*operation // requests of the server in this exchange
 
+	stripped   bool   // the client's credential does not go on
 	finishing  bool   // counted in the log's finishing
 	initialize bool   // one of the requests opens a session
 	opened     string // the session that its answer opened
@@ -329,7 +330,11 @@ func (x *exchange) prepareRequest() {
 	h := r.Header
 	h.Del("Cookie")
 	h.Del("Proxy-Authorization")
+	x.stripped = h.Get("Authorization") != "" && !x.h.keptHeaders["Authorization"]
 	x.h.stripIdentity(h)
+	if x.h.authorization != "" {
+		h.Set("Authorization", x.h.authorization)
+	}
 	// With one of these Go's transport may send a request twice.
 	h.Del("Idempotency-Key")
 	h.Del("X-Idempotency-Key")

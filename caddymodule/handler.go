@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -95,6 +96,11 @@ type Handler struct {
 	// and `client_id` name.
 	ForwardHeaders []string `json:"forward_headers,omitempty"`
 
+	// The credential that requests to the server carry in place of the client's:
+	// a bearer token by placeholder, `{file.*}` or `{env.*}`. It is read when the
+	// configuration is loaded. Default: none.
+	UpstreamToken string `json:"upstream_token,omitempty"`
+
 	// `enforce` refuses and denies; `observe` forwards what it would refuse or
 	// deny and records why, for a first rollout. Default: enforce.
 	Mode string `json:"mode,omitempty"`
@@ -151,6 +157,9 @@ type Handler struct {
 	subjects   []subjectSource
 	// keptHeaders are the headers of stripIdentity that stay.
 	keptHeaders map[string]bool
+	// authorization is sent to the server; empty: none.
+	authorization string
+	hinted        *atomic.Bool // that a server answers 401 for want of a credential
 }
 
 // Values of Handler options.
@@ -185,7 +194,7 @@ func (Handler) CaddyModule() caddy.ModuleInfo {
 // Provision checks the options and takes a reference to the log. It opens
 // nothing: the app does that when it starts.
 func (h *Handler) Provision(ctx caddy.Context) error {
-	h.logger = ctx.Logger()
+	h.logger, h.hinted = ctx.Logger(), new(atomic.Bool)
 	app, err := ctx.App("mcp_audit")
 	if err != nil {
 		return fmt.Errorf("getting the mcp_audit app: %w", err)
@@ -194,6 +203,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	h.events = app.(*App).events
+	app.(*App).noteAudit(ctx, h)
 	if err := h.provisionDecisions(); err != nil {
 		return err
 	}
@@ -201,6 +211,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	if err := h.provisionIdentity(); err != nil {
+		return err
+	}
+	if err := h.provisionUpstreamToken(); err != nil {
 		return err
 	}
 	if err := h.provisionRateLimits(app.(*App)); err != nil {
@@ -335,6 +348,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	began := time.Now()
 	x := newExchange(h, l, w, r.WithContext(ctx), r.Context(), abort)
 	defer x.recycle()
+	if x.isShimReport() {
+		return x.recordShimReport(next)
+	}
 	defer x.leaveSession()
 	refused := x.admit()
 	if refused == nil {

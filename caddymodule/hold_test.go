@@ -10,9 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog/fsys"
 )
 
 // recordedNow lists the outcomes that the log's file has at this moment.
@@ -108,15 +109,15 @@ func TestAStreamFlowsUpToTheMessageThatIsHeld(t *testing.T) {
 		t.Fatalf("the first event is %s", got)
 	}
 	// The intent is recorded; now no commit gets through.
-	f, err := os.OpenFile(r.log()+".lock", os.O_RDWR, 0)
+	f, err := fsys.OS().OpenFile(r.log()+".lock", os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+	if err := f.Lock(); err != nil {
 		t.Fatal(err)
 	}
-	lock <- func() { _ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) }
+	lock <- func() { _ = f.Unlock() }
 	close(sent)
 	got := make(chan string, 1)
 	go func() {

@@ -168,6 +168,7 @@ func (x *exchange) refusalEvents(ref *refusal) []auditlog.Event {
 func (x *exchange) answerRefusal(ref *refusal, operationID string) error {
 	x.w.Header().Set("Cache-Control", "no-store")
 	status := ref.status
+	x.challenge(status)
 	if ref.body != nil {
 		return x.writeAnswer(status, ref.body)
 	}
@@ -181,6 +182,7 @@ func (x *exchange) answerRefusal(ref *refusal, operationID string) error {
 		if ref.unrecordable {
 			status = http.StatusServiceUnavailable
 		}
+		x.challenge(status)
 		x.w.WriteHeader(status)
 		return nil
 	}

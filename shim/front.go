@@ -2,6 +2,7 @@ package shim
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -49,6 +50,10 @@ type FrontOptions struct {
 	// not read any more. 0: 1024. While the server waits for an answer of the
 	// client, the client is read all the same.
 	MaxInFlight int
+	// Launch makes the report of the child's start, which is recorded before
+	// the first message; version and clientInfo are what that says of the
+	// client. nil: none.
+	Launch func(version string, clientInfo []byte) json.RawMessage
 	// Logger gets diagnostics. nil: none.
 	Logger *slog.Logger
 }
@@ -62,6 +67,8 @@ type Front struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	seq    uint64 // of the client's last line; belongs to Run
+
+	launchOnce sync.Once
 
 	asked     chan struct{} // closed at the first request
 	askedOnce sync.Once
@@ -110,6 +117,7 @@ func NewFront(o FrontOptions) *Front {
 		f.log = slog.New(slog.DiscardHandler)
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
+	go f.reportAll()
 	go func() {
 		select {
 		case <-o.Bridge.Wanted():
@@ -186,6 +194,7 @@ func (f *Front) dispatch(line []byte) {
 		msg.m, msg.scanned = msgs[0], true
 		msg.modern = f.classify(&msg)
 	}
+	f.reportLaunch(&msg)
 	if msg.scanned && !msg.modern && msg.method() != methodInitialize {
 		f.openStream()
 	}

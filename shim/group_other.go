@@ -1,9 +1,9 @@
-//go:build unix && !linux
+//go:build !linux
 
 package shim
 
-import "syscall"
+// inherit does nothing: what a child starts in a process group of its own
+// cannot be found here once the child is gone.
+func inherit(int) (stop func()) { return func() {} }
 
-// dieWithParent does nothing: only Linux offers it. A child whose parent is
-// gone sees the end of its input.
-func dieWithParent(*syscall.SysProcAttr) {}
+func killOrphans(int) {}

@@ -35,6 +35,13 @@ type Options struct {
 	AcceptChainBreak string
 	// Dir is the folder of the log: MCP_AUDIT_DIR, else ~/.mcp-audit.
 	Dir string
+	// EnvAllow, if it is not empty, names the variables that the child gets, and
+	// EnvDeny those that it does not.
+	EnvAllow, EnvDeny patterns
+	// RecordStderr has the child's standard error recorded, too.
+	RecordStderr bool
+	// Config is a Caddy configuration whose mcp_audit the embedded Caddy uses.
+	Config string
 	// ShowVersion asks for the version alone.
 	ShowVersion bool
 	// Command is the server to start and its arguments.
@@ -70,6 +77,10 @@ func ParseOptions(args []string, stderr io.Writer) (*Options, error) {
 	f.IntVar(&o.MaxLine, "max-line", lines.DefaultMax, "largest message of the client in `bytes`, up to 31457280")
 	f.DurationVar(&o.Drain, "drain", 800*time.Millisecond, "how long open calls may still take once the client has closed its end")
 	f.StringVar(&o.AcceptChainBreak, "accept-chain-break", "", "if the log refuses to open, go on with a new chain; the `reason` is recorded")
+	f.Var(&o.EnvAllow, "env-allow", "give the server only the variables of these `names` (* for any characters);\nmay be repeated")
+	f.Var(&o.EnvDeny, "env-deny", "keep variables of these `names` from the server; may be repeated")
+	f.BoolVar(&o.RecordStderr, "record-stderr", false, "record what the server writes to its standard error, redacted")
+	f.StringVar(&o.Config, "config", "", "`file`, a Caddyfile or Caddy's JSON, whose mcp_audit directive says what is allowed,\nlimited and redacted (not with --caddy: there the route says it)")
 	f.BoolVar(&o.ShowVersion, "version", false, "print the version")
 	err := f.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -114,6 +125,9 @@ func (o *Options) check(f *flag.FlagSet) error {
 	}
 	if o.Caddy == "" {
 		return o.findDir()
+	}
+	if o.Config != "" {
+		return errors.New("--config and --caddy exclude each other: the running Caddy has a configuration of its own")
 	}
 	if o.RuntimeDir == "" {
 		o.RuntimeDir = capability.DefaultDir()

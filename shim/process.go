@@ -8,8 +8,8 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -26,27 +26,6 @@ const (
 	ExitNotExecutable = 126
 	ExitNotFound      = 127
 )
-
-// secretVariables are the product's own secrets, which are no business of the
-// server.
-var secretVariables = []string{"MCP_AUDIT_SIGNING_SECRET", "AUDIT_SECRET", "MCP_AUDIT_STATIC_BEARER_TOKEN"}
-
-// ChildEnv is the environment of the child: the client's, without the
-// product's secrets.
-func ChildEnv(environ []string) []string {
-	out := make([]string, 0, len(environ))
-	for _, entry := range environ {
-		name, _, _ := strings.Cut(entry, "=")
-		secret := false
-		for _, s := range secretVariables {
-			secret = secret || name == s || runtime.GOOS == "windows" && strings.EqualFold(name, s)
-		}
-		if !secret {
-			out = append(out, entry)
-		}
-	}
-	return out
-}
 
 // Status is how a child ended.
 type Status struct {
@@ -69,12 +48,16 @@ type Process struct {
 	Stdin *os.File
 	// Stdout is the child's output.
 	Stdout *os.File
+	// Path is the program that was started.
+	Path string
 
 	cmd     *exec.Cmd
 	group   group
 	exited  chan struct{}
 	status  Status
 	closing sync.Once
+
+	adopting atomic.Bool
 }
 
 // StartError says why a child could not be started.
@@ -104,6 +87,11 @@ func StartProcess(argv, env []string, stderr *os.File) (*Process, error) {
 	if err != nil {
 		return nil, startError(argv[0], err)
 	}
+	if runtime.GOOS == "windows" {
+		if err := checkBatch(path, argv[1:]); err != nil {
+			return nil, startError(argv[0], err)
+		}
+	}
 	childIn, stdin, err := os.Pipe()
 	if err != nil {
 		return nil, startError(argv[0], err)
@@ -115,7 +103,7 @@ func StartProcess(argv, env []string, stderr *os.File) (*Process, error) {
 		return nil, startError(argv[0], err)
 	}
 	p := &Process{
-		Stdin: stdin, Stdout: stdout, exited: make(chan struct{}),
+		Stdin: stdin, Stdout: stdout, Path: path, exited: make(chan struct{}),
 		cmd: &exec.Cmd{Path: path, Args: argv, Env: env, Stdin: childIn, Stdout: childOut, Stderr: stderr},
 	}
 	started := make(chan error)
@@ -176,8 +164,26 @@ func (p *Process) CloseStdin() { p.closing.Do(func() { _ = p.Stdin.Close() }) }
 // Signal sends a signal to every process of the child's group.
 func (p *Process) Signal(sig syscall.Signal) { p.group.signal(sig) }
 
-// Kill ends every process of the child's group at once.
-func (p *Process) Kill() { p.group.kill() }
+// Kill ends every process of the child's group at once, and those that have
+// left it if they were adopted.
+func (p *Process) Kill() {
+	p.group.kill()
+	if p.adopting.Load() {
+		killOrphans(p.cmd.Process.Pid)
+	}
+}
+
+// Adopt makes this process the parent of what the child leaves behind, on Linux,
+// until the returned function is called. There may be no other child that is in
+// a process group of its own.
+func (p *Process) Adopt() (stop func()) {
+	release := inherit(p.cmd.Process.Pid)
+	p.adopting.Store(true)
+	return func() {
+		p.adopting.Store(false)
+		release()
+	}
+}
 
 // Pauses of the child's end.
 const (

@@ -83,7 +83,7 @@ func playChild(role string) {
 func start(t *testing.T, role string, args ...string) *shim.Process {
 	t.Helper()
 	argv := append([]string{os.Args[0]}, args...)
-	p, err := shim.StartProcess(argv, append(shim.ChildEnv(os.Environ()), childVariable+"="+role, "GORACE=atexit_sleep_ms=0"), os.Stderr)
+	p, err := shim.StartProcess(argv, append(shim.ChildEnv(os.Environ(), nil, nil), childVariable+"="+role, "GORACE=atexit_sleep_ms=0"), os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}

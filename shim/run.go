@@ -80,7 +80,7 @@ func Run(o *Options, stdio Stdio, open OpenEmbedded) int {
 	r.startChild(input)
 	r.front = NewFront(FrontOptions{
 		In: stdio.In, Out: stdio.Out, Chain: audit.Chain(), Bridge: r.bridge, Gate: gate,
-		Session: session, MaxLine: o.MaxLine, Logger: r.log,
+		Session: session, MaxLine: o.MaxLine, Launch: r.launch.report, Logger: r.log,
 	})
 	go func() {
 		defer close(r.read)
@@ -90,6 +90,11 @@ func Run(o *Options, stdio Stdio, open OpenEmbedded) int {
 	}()
 	code := r.untilEnd()
 	begin = time.Now()
+	r.lastReport()
+	if r.child != nil {
+		r.child.Kill() // whatever it left behind
+		r.release()
+	}
 	r.front.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
@@ -100,16 +105,33 @@ func Run(o *Options, stdio Stdio, open OpenEmbedded) int {
 	return code
 }
 
+// lastReport has what the server wrote last recorded.
+func (r *run) lastReport() {
+	if r.stderr != nil {
+		r.stderr.await()
+	}
+	select {
+	case <-r.bridge.Reports():
+		ctx, cancel := context.WithTimeout(context.Background(), lateStall)
+		defer cancel()
+		r.front.Report(ctx)
+	default:
+	}
+}
+
 // run is one run of the shim.
 type run struct {
-	o      *Options
-	stdio  Stdio
-	log    *slog.Logger
-	bridge *bridge.Bridge
-	front  *Front
-	child  *Process // nil if it did not start
-	failed *StartError
-	output *watchedReader // the child's
+	o       *Options
+	stdio   Stdio
+	log     *slog.Logger
+	bridge  *bridge.Bridge
+	front   *Front
+	child   *Process // nil if it did not start
+	failed  *StartError
+	launch  *launch
+	stderr  *watchedStderr // nil: it is not recorded
+	release func()         // ends the care for what the child left behind
+	output  *watchedReader // the child's
 
 	signalled   atomic.Int32  // the first signal
 	leaving     chan struct{} // closed at the first signal
@@ -172,7 +194,19 @@ func (r *run) watchSignals() (stop func()) {
 // startChild starts the server. That it cannot be started is an answer to the
 // first request, and a record.
 func (r *run) startChild(input *lateWriter) {
-	child, err := StartProcess(r.o.Command, ChildEnv(r.stdio.Env), r.stdio.Err)
+	env := ChildEnv(r.stdio.Env, r.o.EnvAllow, r.o.EnvDeny)
+	stderr := r.stdio.Err
+	if r.o.RecordStderr {
+		watched, err := watchStderr(r.stdio.Err, func(line []byte) { r.bridge.Wrote(bridge.ReportStderr, line) })
+		if err != nil {
+			r.log.Warn("the server's standard error is not recorded", "error", err)
+		} else {
+			defer watched.started()
+			r.stderr, stderr = watched, watched.child
+		}
+	}
+	child, err := StartProcess(r.o.Command, env, stderr)
+	r.launch = newLaunch(r.o.Command, env, child, err)
 	if err != nil {
 		r.log.Error(err.Error())
 		if !errors.As(err, &r.failed) {
@@ -183,7 +217,7 @@ func (r *run) startChild(input *lateWriter) {
 		close(r.heard)
 		return
 	}
-	r.child = child
+	r.child, r.release = child, child.Adopt()
 	input.set(child.Stdin)
 	r.output = &watchedReader{r: child.Stdout}
 	go func() {

@@ -1,13 +1,7 @@
 package tests
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"os"
 	"os/exec"
 	"os/user"
@@ -15,24 +9,32 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/caddy-mcp-audit/mcp-audit/tests/harness"
 )
 
-// The examples of docs/identity.md load, with a certificate where they name one.
+// The examples of docs/identity.md and docs/authentication.md load, with the
+// certificates and secrets that they name.
 func TestExamplesOfIdentityLoad(t *testing.T) {
 	dir := harness.TempDir(t)
-	trust := filepath.Join(dir, "clients.pem")
-	write(t, trust, certificate(t))
-	text := string(read(t, filepath.Join(harness.Find(t).Root, "docs", "identity.md")))
-	examples := regexp.MustCompile("(?ms)^```caddyfile\n(.*?)^```$").FindAllStringSubmatch(text, -1)
-	if len(examples) < 6 {
+	authority := writeAuthority(t, dir)
+	writeCertificate(t, filepath.Join(dir, "caddy"), clientCertificate(t, "caddy", authority, authority+".key"))
+	for _, name := range []string{"alice", "ci", "files-server"} {
+		write(t, filepath.Join(dir, name), []byte(strings.Repeat(name, 32)))
+	}
+	here := strings.NewReplacer("/etc/ssl/clients.pem", authority, "/etc/ssl/internal.pem", authority,
+		"/etc/ssl/caddy.pem", filepath.Join(dir, "caddy.crt"), "/etc/ssl/caddy.key", filepath.Join(dir, "caddy.key"), "/run/secrets/", dir+"/")
+	var examples [][]string
+	for _, page := range []string{"identity.md", "authentication.md"} {
+		text := string(read(t, filepath.Join(harness.Find(t).Root, "docs", page)))
+		examples = append(examples, regexp.MustCompile("(?ms)^```caddyfile\n(.*?)^```$").FindAllStringSubmatch(text, -1)...)
+	}
+	if len(examples) < 9 {
 		t.Fatalf("%d examples", len(examples))
 	}
 	for i, example := range examples {
 		file := filepath.Join(dir, "Caddyfile")
-		write(t, file, []byte(strings.ReplaceAll(example[1], "/etc/ssl/clients.pem", trust)))
+		write(t, file, []byte(here.Replace(example[1])))
 		cmd := exec.Command(harness.Find(t).Caddy, "validate", "--config", file)
 		cmd.Env = harness.Environment(dir)
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -41,24 +43,6 @@ func TestExamplesOfIdentityLoad(t *testing.T) {
 			t.Errorf("example %d is not formatted as caddy fmt does", i+1)
 		}
 	}
-}
-
-// certificate is one of an authority, in PEM.
-func certificate(t *testing.T) []byte {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 // A shim's records name its user and run, the run's start its process, and the

@@ -53,6 +53,8 @@ type Bridge struct {
 	log   *slog.Logger
 	noise noiseLimiter
 
+	reports reports
+
 	stdinMu sync.Mutex
 	stdin   io.Writer
 
@@ -108,6 +110,7 @@ func New(stdin io.Writer, opts Options) *Bridge {
 		b.log = slog.New(slog.DiscardHandler)
 	}
 	b.room = sync.NewCond(&b.mu)
+	b.reports.waiting = make(chan struct{}, 1)
 	return b
 }
 
@@ -219,10 +222,12 @@ func (b *Bridge) accepted(seq uint64) {
 // ServeHTTP implements http.Handler: POST for the client's messages, GET for
 // the stream of what answers none of them.
 func (b *Bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch r.Method {
-	case http.MethodPost:
+	switch {
+	case r.Method == http.MethodPost:
 		b.post(w, r)
-	case http.MethodGet:
+	case r.Method == http.MethodGet && r.Header.Get(ReportHeader) != "":
+		b.report(w)
+	case r.Method == http.MethodGet:
 		b.get(w, r)
 	default:
 		w.Header().Set("Allow", "GET, POST")

@@ -188,8 +188,10 @@ func (b *Bridge) releaseLocked(it item) {
 	b.settleLocked()
 }
 
-// warnNoise reports output that is no message, one line a second.
+// warnNoise reports output that is no message: to the audit, and one line a
+// second to the operator.
 func (b *Bridge) warnNoise(line []byte) {
+	b.Wrote(ReportStdout, line)
 	skipped, ok := b.noise.allow()
 	if !ok {
 		return

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,8 +39,13 @@ type Options struct {
 	// AcceptChainBreak is the reason to go on after the log refused to open;
 	// empty: a refusal is final.
 	AcceptChainBreak string
+	// Config is a Caddyfile, or Caddy's JSON, whose mcp_audit directive is used
+	// for the route, and its log for the log; "": the defaults.
+	Config string
 	// Handler is what lies behind the route.
 	Handler http.Handler
+
+	output, logAt, keysAt string // of the log, once they are known
 }
 
 // Caddy is the running server. There can be one in a process.
@@ -50,7 +56,7 @@ type Caddy struct{ route *route }
 func Audit(ctx context.Context, o *shim.Options, handler http.Handler) (shim.Audit, error) {
 	return Open(ctx, Options{
 		Dir: o.Dir, ServerID: o.ServerID, ClientID: o.ClientID, MaxBody: o.MaxLine,
-		LogLevel: o.CaddyLevel(), AcceptChainBreak: o.AcceptChainBreak, Handler: handler,
+		LogLevel: o.CaddyLevel(), AcceptChainBreak: o.AcceptChainBreak, Config: o.Config, Handler: handler,
 	})
 }
 
@@ -133,15 +139,11 @@ type object = map[string]any
 
 // config is the whole configuration: one audited route.
 func (o *Options) config() ([]byte, error) {
-	audit := object{
-		"handler":   "mcp_audit",
-		"log":       "default",
-		"server_id": o.ServerID,
-		"client_id": o.ClientID,
-		"principal": object{"subject": localUser(), "client_id": o.ClientID, "source": "shim"},
-		"transport": "stdio",
-		"max_body":  o.MaxBody,
+	audit, log, err := o.directive()
+	if err != nil {
+		return nil, err
 	}
+	o.complete(audit, log)
 	proxy := object{
 		"handler":   "reverse_proxy",
 		"transport": object{"protocol": "mcp_shim"},
@@ -160,11 +162,8 @@ func (o *Options) config() ([]byte, error) {
 		"apps": object{
 			"http": object{"grace_period": "1s", "servers": object{serverName: server}},
 			// There are no certificates to look after.
-			"tls": object{"disable_storage_clean": true, "disable_ocsp_stapling": true, "disable_storage_check": true},
-			"mcp_audit": object{"logs": object{"default": object{
-				"output": "jsonl", "path": o.log(), "keys_file": o.keys(), "durability": "written",
-				"actor": fmt.Sprintf("mcp-audit-shim, process %d of %d", os.Getpid(), os.Getppid()),
-			}}},
+			"tls":       object{"disable_storage_clean": true, "disable_ocsp_stapling": true, "disable_storage_check": true},
+			"mcp_audit": object{"logs": object{"default": log}},
 		},
 	})
 }
@@ -184,7 +183,10 @@ func plain(err error) string {
 
 // recover begins a new incarnation of the log.
 func (o *Options) recover(ctx context.Context) error {
-	store, err := jsonl.New(o.log(), jsonl.Options{})
+	if o.output != "jsonl" {
+		return errors.New("--accept-chain-break is for logs in JSON lines; for others use `mcp-audit recover`")
+	}
+	store, err := jsonl.New(o.logAt, jsonl.Options{})
 	if err != nil {
 		return err
 	}
@@ -194,7 +196,7 @@ func (o *Options) recover(ctx context.Context) error {
 			cfg.Secret = []byte(secret)
 		}
 	}
-	if cfg.Keys, err = auditlog.LoadOrCreateKeyring(o.keys(), auditlog.DefaultKeyID, ""); err != nil {
+	if cfg.Keys, err = auditlog.LoadOrCreateKeyring(cmp.Or(o.keysAt, filepath.Join(filepath.Dir(o.logAt), "keys.json")), auditlog.DefaultKeyID, ""); err != nil {
 		return err
 	}
 	return auditlog.Recover(ctx, cfg, o.AcceptChainBreak, localUser())

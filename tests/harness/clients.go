@@ -11,8 +11,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/modelcontextprotocol/go-sdk/auth/extauth"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/modelcontextprotocol/go-sdk/oauthex"
 )
 
 // Target is what a client connects to: a URL, or a command on stdio.
@@ -21,6 +23,19 @@ type Target struct {
 	Command string   `json:"command,omitempty"`
 	Args    []string `json:"args,omitempty"`
 	Env     []string `json:"-"`
+	// Credentials are those of an OAuth client, with which it gets tokens from
+	// the issuer that the URL's metadata name.
+	Credentials *Credentials `json:"credentials,omitempty"`
+}
+
+// Credentials are those of an OAuth client, and the issuer they are for.
+type Credentials struct {
+	ClientID       string `json:"clientId"`
+	ClientSecret   string `json:"clientSecret"`
+	ExpectedIssuer string `json:"expectedIssuer"`
+	// Scope is what the TypeScript SDK v1 asks for: it reads no challenge when
+	// a token needs no user. The others do.
+	Scope string `json:"scope,omitempty"`
 }
 
 // Step is one operation of a client's application.
@@ -110,7 +125,17 @@ func runGo(t testing.TB, dir string, p Plan) ClientReport {
 			return &mcp.ElicitResult{Action: "accept", Content: p.Answer}, nil
 		},
 	})
-	var transport mcp.Transport = &mcp.StreamableClientTransport{Endpoint: p.Target.URL}
+	http := &mcp.StreamableClientTransport{Endpoint: p.Target.URL}
+	if c := p.Target.Credentials; c != nil {
+		handler, err := extauth.NewClientCredentialsHandler(&extauth.ClientCredentialsHandlerConfig{Credentials: &oauthex.ClientCredentials{
+			ClientID: c.ClientID, Issuer: c.ExpectedIssuer, ClientSecretAuth: &oauthex.ClientSecretAuth{ClientSecret: c.ClientSecret},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		http.OAuthHandler = handler
+	}
+	var transport mcp.Transport = http
 	if p.Target.URL == "" {
 		cmd := exec.Command(p.Target.Command, p.Target.Args...)
 		cmd.Env = Environment(dir, p.Target.Env...)

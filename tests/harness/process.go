@@ -14,6 +14,7 @@ import (
 // Process is a program that was started for a test.
 type Process struct {
 	Cmd  *exec.Cmd
+	Out  *Output // its stdout, unless the test reads that itself
 	Err  *Output // its stderr
 	done chan struct{}
 }
@@ -40,8 +41,11 @@ func (o *Output) String() string {
 // Launch starts cmd and kills it, by its id, when the test ends.
 func Launch(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
-	p := &Process{Cmd: cmd, Err: new(Output), done: make(chan struct{})}
+	p := &Process{Cmd: cmd, Out: new(Output), Err: new(Output), done: make(chan struct{})}
 	cmd.Stderr = p.Err
+	if cmd.Stdout == nil {
+		cmd.Stdout = p.Out
+	}
 	// A grandchild that outlives the program must not hold the test back.
 	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {

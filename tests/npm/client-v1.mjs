@@ -1,4 +1,5 @@
 // The TypeScript SDK of the revisions up to 2025-11-25.
+import { ClientCredentialsProvider } from '@modelcontextprotocol/sdk/client/auth-extensions.js';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
@@ -6,8 +7,9 @@ import { CallToolResultSchema, ElicitRequestSchema } from '@modelcontextprotocol
 import { plan, run } from './plan.mjs';
 
 const { target } = plan;
+const authProvider = target.credentials && new ClientCredentialsProvider(target.credentials);
 const transport = target.url
-  ? new StreamableHTTPClientTransport(new URL(target.url))
+  ? new StreamableHTTPClientTransport(new URL(target.url), { authProvider })
   : new StdioClientTransport({ command: target.command, args: target.args, env: process.env, stderr: 'inherit' });
 const client = new Client({ name: 'typescript-v1', version: '1.0.0' }, { capabilities: { elicitation: {} } });
 client.setRequestHandler(ElicitRequestSchema, async () => plan.answer);

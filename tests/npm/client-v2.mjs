@@ -1,11 +1,12 @@
 // The TypeScript SDK that also speaks 2026-07-28.
-import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+import { Client, ClientCredentialsProvider, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 import { plan, run } from './plan.mjs';
 
 const { target } = plan;
+const authProvider = target.credentials && new ClientCredentialsProvider(target.credentials);
 const transport = target.url
-  ? new StreamableHTTPClientTransport(new URL(target.url))
+  ? new StreamableHTTPClientTransport(new URL(target.url), { authProvider })
   : new StdioClientTransport({ command: target.command, args: target.args, env: process.env, stderr: 'inherit' });
 const client = new Client(
   { name: 'typescript-v2', version: '1.0.0' },

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caddy-mcp-audit/mcp-audit/verify/release"
+
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 )
 
@@ -57,7 +59,7 @@ func ExitCode(err error) int {
 // an ExitError; see Hosted for a parent that does not know it.
 func Commands() []*cobra.Command {
 	commands := []*cobra.Command{
-		verifyCommand(), tailCommand(), showCommand(), exportCommand(), shipCommand(), indexCommand(),
+		verifyCommand(), tailCommand(), showCommand(), exportCommand(), shipCommand(), wrapCommand(), clientsCommand(), indexCommand(),
 		keygenCommand(), pubkeyCommand(), checkpointCommand(), rotateKeyCommand(), eraseCommand(), recoverCommand(), importCommand(),
 		proveCommand(), verifyProofCommand(), witnessCommand(), mcpCommand(), dashboardCommand(), redactCommand(), policyCommand(), pinsCommand(),
 	}
@@ -130,7 +132,7 @@ variable MCP_AUDIT_DIR names, else in ~/.mcp-audit.`,
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetVersionTemplate(VersionText("mcp-audit") + "\n")
+	root.SetVersionTemplate(release.Text("mcp-audit") + "\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w; see `%s --help`", err, cmd.CommandPath())
 	})

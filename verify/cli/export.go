@@ -204,7 +204,7 @@ type faulty struct {
 // rows writes the rows.
 func (e *exporter) rows(ctx context.Context, x *indexed, out io.Writer) (bad faulty, err error) {
 	buffered := bufio.NewWriterSize(out, 256<<10)
-	w, err := export.New(e.format, buffered, export.Options{Version: version, Host: e.host, Octets: e.framing == "octet"})
+	w, err := export.New(e.format, buffered, export.Options{Version: Version(), Host: e.host, Octets: e.framing == "octet"})
 	if err != nil {
 		return bad, err
 	}

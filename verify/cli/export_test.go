@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -326,4 +327,33 @@ func TestAnExportIsRecordedWhereThatIsAsked(t *testing.T) {
 			t.Errorf("exit %d %q %s", code, stdout, stderr)
 		}
 	}
+}
+
+func TestExportReadsCompressedSegments(t *testing.T) {
+	const calls = 20
+	_, path := segmented(t, auditlog.Rotation{Size: 4 << 10}, calls)
+	check := func(when string) {
+		t.Helper()
+		rows := exported(t, path)
+		if len(rows) != calls {
+			t.Errorf("%s: %d rows: %s", when, len(rows), toolsOf(rows))
+		}
+	}
+	check("before")
+	for _, name := range closedSegments(t, path) {
+		text := read(t, name)
+		var packed bytes.Buffer
+		z := gzip.NewWriter(&packed)
+		if _, err := z.Write(text); err != nil {
+			t.Fatal(err)
+		}
+		if err := z.Close(); err != nil {
+			t.Fatal(err)
+		}
+		write(t, name+".gz", packed.Bytes())
+		remove(t, name)
+	}
+	check("with an index from before")
+	remove(t, path+".index")
+	check("with a new index")
 }

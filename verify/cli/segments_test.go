@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"bytes"
 	"compress/gzip"
 	"context"
 	"fmt"
@@ -433,35 +432,6 @@ func TestKeysAreRotatedBesideAWriter(t *testing.T) {
 	if _, stderr, code := command(t, "rotate-key", filepath.Join(dir, "none.jsonl")); code != 1 || !strings.Contains(stderr, "there is no log") {
 		t.Errorf("rotate-key without a log: exit %d %s", code, stderr)
 	}
-}
-
-func TestExportReadsCompressedSegments(t *testing.T) {
-	const calls = 20
-	_, path := segmented(t, auditlog.Rotation{Size: 4 << 10}, calls)
-	check := func(when string) {
-		t.Helper()
-		rows := exported(t, path)
-		if len(rows) != calls {
-			t.Errorf("%s: %d rows: %s", when, len(rows), toolsOf(rows))
-		}
-	}
-	check("before")
-	for _, name := range closedSegments(t, path) {
-		text := read(t, name)
-		var packed bytes.Buffer
-		z := gzip.NewWriter(&packed)
-		if _, err := z.Write(text); err != nil {
-			t.Fatal(err)
-		}
-		if err := z.Close(); err != nil {
-			t.Fatal(err)
-		}
-		write(t, name+".gz", packed.Bytes())
-		remove(t, name)
-	}
-	check("with an index from before")
-	remove(t, path+".index")
-	check("with a new index")
 }
 
 func TestVerifyOfThePathLeavesOutWhatWasGivenUp(t *testing.T) {

@@ -131,11 +131,22 @@ func (r *Row) operation() string {
 	switch method := r.text("method"); {
 	case r.own():
 		return r.Kind
+	case method == "" && r.reported():
+		return r.text("reason")
 	case method == "":
 		return "unreadable message"
 	default:
 		return method
 	}
+}
+
+// reported reports whether the row is what a shim reports of its server.
+func (r *Row) reported() bool {
+	switch r.text("reason") {
+	case "launch", "stdout", "stderr":
+		return r.Kind == Event
+	}
+	return false
 }
 
 // target is the tool, prompt or resource.

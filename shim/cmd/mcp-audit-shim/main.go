@@ -9,8 +9,7 @@ import (
 	"os"
 
 	"github.com/caddy-mcp-audit/mcp-audit/shim"
-	"github.com/caddy-mcp-audit/mcp-audit/shim/embedded"
-	"github.com/caddy-mcp-audit/mcp-audit/verify/cli"
+	"github.com/caddy-mcp-audit/mcp-audit/verify/release"
 )
 
 func main() { os.Exit(run()) }
@@ -24,7 +23,7 @@ func run() int {
 		fmt.Fprintln(os.Stderr, "mcp-audit-shim:", err)
 		return shim.ExitUsage
 	case options.ShowVersion:
-		fmt.Println(cli.VersionText("mcp-audit-shim"))
+		fmt.Println(release.Text("mcp-audit-shim"))
 		return 0
 	}
 	environment := os.Environ()
@@ -33,5 +32,5 @@ func run() int {
 		fmt.Fprintln(os.Stderr, "mcp-audit-shim:", err)
 		return shim.ExitRefused
 	}
-	return shim.Run(options, shim.Stdio{In: os.Stdin, Out: out, Err: os.Stderr, Env: environment}, embedded.Audit)
+	return shim.Run(options, shim.Stdio{In: os.Stdin, Out: out, Err: os.Stderr, Env: environment}, openEmbedded)
 }

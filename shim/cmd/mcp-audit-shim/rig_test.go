@@ -61,6 +61,14 @@ func serve(args []string) {
 			c.Stdout = os.Stderr
 			_ = c.Start()
 			fmt.Fprintf(os.Stderr, "grandchild %d\n", c.Process.Pid)
+		case arg == "daemon":
+			// It leaves the server's process group and outlives the server.
+			c := exec.Command(os.Args[0], "deaf")
+			c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			_ = c.Start()
+			fmt.Fprintf(os.Stderr, "daemon %d\n", c.Process.Pid)
+		case strings.HasPrefix(arg, "say="):
+			fmt.Fprintln(os.Stderr, arg[4:])
 		}
 	}
 	fmt.Fprintf(os.Stderr, "server %d\n", os.Getpid())
