@@ -68,7 +68,7 @@ func (f *dashboardFlags) run(cmd *cobra.Command, args []string) (err error) {
 	if f.reader.Path, err = filepath.Abs(path); err != nil {
 		return usage("%s: %w", path, err)
 	}
-	if _, err := f.reader.Files(); err != nil {
+	if err := f.reader.Check(cmd.Context()); err != nil {
 		return usage("%w; give the path of a log, or set MCP_AUDIT_DIR", err)
 	}
 	token, err := tokenOf(f.token)

@@ -16,13 +16,28 @@ import (
 )
 
 // LogReader reads one log, of either store, as the commands do, for the
-// dashboard. It takes no lock and is safe for concurrent use.
+// dashboard. It takes no lock and is safe for concurrent use. The log is of this
+// product: Check says whether it is.
 type LogReader struct {
 	Path     string
 	KeysFile string   // for verification; "": the one beside the log
 	Secret   []byte   // for verification; nil: from the environment
 	Anchors  []string // files or folders of checkpoints that were kept elsewhere
 	VKeys    []string // of witnesses
+}
+
+// Check refuses a log that is not there, or of another system. It is asked
+// before anything else.
+func (r *LogReader) Check(ctx context.Context) error {
+	files, err := r.Files()
+	if err != nil {
+		return err
+	}
+	other, err := foreign(ctx, logFiles{name: r.Path, files: files, whole: true})
+	if err == nil && other != nil {
+		err = fmt.Errorf("%s is a log of another system; `mcp-audit verify` reads it, and `mcp-audit import` begins a new log after it", r.Path)
+	}
+	return err
 }
 
 // Files lists the log's files, oldest first.
@@ -46,11 +61,6 @@ func (r *LogReader) Verify(ctx context.Context, from *auditlog.Cursor) (*auditlo
 		return nil, err
 	}
 	log.current = true
-	if other, err := foreign(ctx, log); err != nil {
-		return nil, err
-	} else if other != nil {
-		return nil, fmt.Errorf("%s is a log of another system; verify it with `mcp-audit verify`", r.Path)
-	}
 	// One of the processors: the log may be in use.
 	opts := auditlog.VerifyOptions{Cursor: from, CursorName: "the verification before", Jobs: 1, Witnesses: r.VKeys}
 	f.keys = r.KeysFile
