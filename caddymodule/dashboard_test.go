@@ -511,3 +511,29 @@ func TestADashboardOpensNothingBeforeItStarts(t *testing.T) {
 		t.Errorf("%q", files)
 	}
 }
+
+func TestTheDashboardShowsWhatIsPinned(t *testing.T) {
+	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		if bytes.Contains(body, []byte("tools/list")) {
+			fmt.Fprint(w, `{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"read","description":"reads","inputSchema":{"type":"object"}}]}}`)
+			return
+		}
+		fmt.Fprint(w, `{"jsonrpc":"2.0","id":2,"result":{"content":[]}}`)
+	})
+	r := &rig{t: t, dir: t.TempDir(), port: freePort(t), up: up}
+	r.boot(r.withBoard("pin_tools", ""))
+	r.post(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}`)
+	r.post(fmt.Sprintf(call, 2, "read", 1))
+	r.await(4)
+	var list boardEntries
+	r.look("api/entries?method=tools%2Fcall", &list, func() bool { return len(list.Entries) == 1 && list.Entries[0].Outcome == "success" })
+	var op struct {
+		Pin *struct{ State, Digest string }
+	}
+	r.look("api/operations/"+list.Entries[0].Operation, &op, func() bool { return true })
+	if op.Pin == nil || op.Pin.State != "pinned" || op.Pin.Digest == "" {
+		t.Errorf("%+v", op.Pin)
+	}
+}

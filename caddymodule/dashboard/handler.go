@@ -27,6 +27,8 @@ type Options struct {
 	Path      string
 	IndexPath string
 	Log       Log
+	// Pins is the file with the pins of tools. "": pins.json beside the log.
+	Pins string
 	// Status is the state of the writer, if it runs in this process; else nil,
 	// and a function that returns nil says the same.
 	Status func() *auditlog.Status
