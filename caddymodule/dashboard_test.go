@@ -526,7 +526,7 @@ func TestTheDashboardShowsWhatIsPinned(t *testing.T) {
 	r.boot(r.withBoard("pin_tools", ""))
 	r.post(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}`)
 	r.post(fmt.Sprintf(call, 2, "read", 1))
-	r.await(4)
+	r.await(5)
 	var list boardEntries
 	r.look("api/entries?method=tools%2Fcall", &list, func() bool { return len(list.Entries) == 1 && list.Entries[0].Outcome == "success" })
 	var op struct {
