@@ -76,9 +76,16 @@ check: ## format, vet, build and race-test the product
 	go test -count=1 -timeout 20m ./auditlog/... ./verify/... ./caddymodule/mcp ./caddymodule/policy ./caddymodule/redact ./caddymodule/capability
 
 .PHONY: test
-test: check build shim-small node_modules ## everything: check, the examples and the black-box tests with real clients and servers
+test: check build shim-small node_modules browser ## everything: check, the examples and the black-box tests with real clients and servers
 	cd examples && go vet ./... && go test ./...
 	cd tests && go vet ./... && MCP_AUDIT_BIN='$(CURDIR)/bin' go test -timeout 20m ./...
+
+# The dashboard is tested in a headless browser.
+.PHONY: browser
+browser:
+	@command -v chromium chromium-browser google-chrome >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } || \
+		{ echo "install Chromium for the tests of the dashboard, as root: apt-get install -y --no-install-recommends chromium" >&2; exit 1; }
 
 .PHONY: conformance
 conformance: build ## run the public MCP conformance suite, direct and through the product
@@ -126,7 +133,7 @@ bench: build ## measure direct, plain Caddy and audited, and print the ratios
 # A log of RECORDS records needs about 1.5 KB of temporary space for each.
 RECORDS ?= 10000000
 .PHONY: bench-large
-bench-large: ## measure verify, prove, tail, index and export on RECORDS (default 10000000) records
+bench-large: ## measure verify, prove, tail, index, export and the dashboard on RECORDS (default 10000000) records
 	MCP_AUDIT_LARGE_RECORDS=$(RECORDS) go test -count=1 -v -timeout 2h -run '^TestVeryManyRecordsInBoundedMemory$$' ./verify/cli
 
 SOAK ?= 10m

@@ -36,10 +36,13 @@ type App struct {
 	series   *seriesLease
 	events   *eventSender
 	pinFiles map[string]string // by server_id
-	issuers  []*issuerKeys
-	auth     *authGuards
-	logger   *zap.Logger
-	ctx      context.Context
+	// dashboards are those of this configuration.
+	dashboards []*Dashboard
+	issuers    []*issuerKeys
+	auth       *authGuards
+	logger     *zap.Logger
+	ctx        context.Context
+	caddyCtx   caddy.Context
 }
 
 // CaddyModule returns the Caddy module information.
@@ -53,7 +56,7 @@ func (App) CaddyModule() caddy.ModuleInfo {
 // Provision checks the logs' options and resolves their placeholders. It has
 // no side effect.
 func (a *App) Provision(ctx caddy.Context) error {
-	a.ctx, a.logger = ctx, ctx.Logger()
+	a.ctx, a.caddyCtx, a.logger = ctx, ctx, ctx.Logger()
 	a.auth = new(authGuards)
 	a.settings = make(map[string]*logSettings)
 	paths := make(map[string]string)
@@ -124,6 +127,14 @@ func (a *App) Start() error {
 		keys.Start()
 	}
 	a.events.start()
+	for _, d := range a.dashboards {
+		// Its index is brought up to date before the first reader comes. If it
+		// fails, readers are told.
+		if _, err := d.started(); err != nil {
+			a.logger.Error("the dashboard does not start", zap.Error(err))
+		}
+	}
+	a.warnOfReach(a.caddyCtx)
 	return nil
 }
 

@@ -14,3 +14,11 @@ func TestADatabaseNeedsCgo(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestADashboardNeedsCgo(t *testing.T) {
+	r := &rig{t: t, dir: t.TempDir(), port: freePort(t), up: newUpstream(t, ok)}
+	config := r.caddyfile("", "") + "http://127.0.0.1:9 {\n mcp_audit_dashboard\n}\n"
+	if err := r.load(config); err == nil || !strings.Contains(err.Error(), "CGO_ENABLED=1") {
+		t.Errorf("%v", err)
+	}
+}

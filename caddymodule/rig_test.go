@@ -88,10 +88,18 @@ func freePort(t *testing.T) int {
 func start(t *testing.T, up *upstream, subdirectives, logOptions string) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), port: freePort(t), up: up}
+	r.boot(r.caddyfile(subdirectives, logOptions))
+	return r
+}
+
+// boot loads the first configuration, and stops Caddy at the end of the test.
+func (r *rig) boot(caddyfile string) {
+	t := r.t
+	t.Helper()
 	t.Setenv("HOME", r.dir)
 	t.Setenv("XDG_DATA_HOME", filepath.Join(r.dir, "data"))
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(r.dir, "config"))
-	if err := r.load(r.caddyfile(subdirectives, logOptions)); err != nil {
+	if err := r.load(caddyfile); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -102,7 +110,6 @@ func start(t *testing.T, up *upstream, subdirectives, logOptions string) *rig {
 		// stream would keep the log open.
 		caddymodule.Shutdown(context.Background())
 	})
-	return r
 }
 
 func (r *rig) caddyfile(subdirectives, logOptions string) string {

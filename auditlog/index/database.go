@@ -18,12 +18,8 @@ type database struct {
 	openings bool
 }
 
-// openDatabase opens a log in SQLite for reading. closed is the error of what
-// was opened before.
-func openDatabase(path string, id uint64, closed error) (segment, error) {
-	if closed != nil {
-		return nil, closed
-	}
+// openDatabase opens a log in SQLite for reading.
+func openDatabase(path string, id uint64) (segment, error) {
 	db, err := openSQLite(path, "mode=ro&_query_only=1&_busy_timeout=10000")
 	if err != nil {
 		return nil, err

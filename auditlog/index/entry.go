@@ -22,6 +22,7 @@ type columns struct {
 	client, server, principal     string
 	outcome, decision, rule       string
 	duration, status              any
+	count                         int64 // facts that a joined event stands for; 0: one
 }
 
 // columnsOf reads a record's members in one pass.
@@ -39,6 +40,10 @@ func columnsOf(r *auditlog.Record) (c columns) {
 			c.op = operationKey(text(value))
 		case "client_id":
 			c.client = text(value)
+		case "count":
+			if n, ok := integer(r, name).(int64); ok {
+				c.count = n
+			}
 		case "direction":
 			c.direction = text(value)
 		case "duration_ms":

@@ -20,3 +20,6 @@ type StaleError struct {
 func (e *StaleError) Error() string {
 	return fmt.Sprintf("%s line %d is not the record that was indexed (%s); run `mcp-audit index --rebuild`, and `mcp-audit verify` to see whether the log was changed", e.Path, e.Line, e.Why)
 }
+
+// Available says whether this program can use an index: ErrNoCGO if not.
+func Available() error { return available }

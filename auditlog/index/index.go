@@ -21,6 +21,9 @@ type Index struct {
 
 	mu   sync.RWMutex // for the two below
 	w, r *sql.DB
+
+	seenMu sync.Mutex
+	seen   map[string]part // files that were indexed to their end
 }
 
 // Open opens an index, or makes an empty one; like is a file whose owner gets
@@ -121,6 +124,7 @@ func (x *Index) renew(ctx context.Context) error {
 		return err
 	}
 	x.w, x.r = fresh.w, fresh.r
+	x.remember(nil)
 	return nil
 }
 

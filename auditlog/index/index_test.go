@@ -109,6 +109,8 @@ func dump(t testing.TB, x *Index) string {
 		`SELECT ord,path,file,hex(head),origin,next,lines,last_pos,last_len,hex(last_chain),records,faults,fault_line FROM segments ORDER BY ord`,
 		`SELECT s.ord,r.pos,r.len,line,seq,hex(leaf),kind,at,hex(op),intent_seq,direction,method,tool,name,client,server,principal,outcome,decision,rule,duration,status
 		 FROM records r JOIN segments s ON s.id=r.segment ORDER BY s.ord,r.pos`,
+		`SELECT s.ord,hour,first,last FROM hours h JOIN segments s ON s.id=h.segment ORDER BY s.ord,hour`,
+		`SELECT s.ord,dim,hour,value,calls,errors,denied,limited,` + latencyColumns("") + ` FROM rollup r JOIN segments s ON s.id=r.segment ORDER BY s.ord,dim,hour,value`,
 	} {
 		rows, err := x.r.Query(q)
 		if err != nil {

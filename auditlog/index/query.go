@@ -25,6 +25,7 @@ type Place struct {
 // or one of the log's own records. The texts are cut to 1024 bytes.
 type Entry struct {
 	Place         // of the record that closes it: outcome, event, or an open intent
+	Mark   Mark   // of the same record
 	Intent *Place // of a closed operation, if the log has it
 	Origin string // of the log, from the first record of the file
 	Kind   string
@@ -98,19 +99,20 @@ func (x *Index) failed(err error) error {
 }
 
 type origin struct {
-	id, file     int64
-	path, origin string
+	id, file      int64
+	path, origin  string
+	next, records int64
 }
 
 func segmentsOf(ctx context.Context, tx *sql.Tx, order string) (list []origin, err error) {
-	rows, err := tx.QueryContext(ctx, `SELECT id,file,path,origin FROM segments ORDER BY ord`+order)
+	rows, err := tx.QueryContext(ctx, `SELECT id,file,path,origin,next,records FROM segments ORDER BY ord`+order)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var o origin
-		if err := rows.Scan(&o.id, &o.file, &o.path, &o.origin); err != nil {
+		if err := rows.Scan(&o.id, &o.file, &o.path, &o.origin, &o.next, &o.records); err != nil {
 			return nil, err
 		}
 		list = append(list, o)
@@ -137,7 +139,7 @@ func (q *query) segment(ctx context.Context, tx *sql.Tx, s origin, statement str
 	}
 	defer rows.Close()
 	for rows.Next() {
-		e := Entry{Origin: s.origin}
+		e := Entry{Origin: s.origin, Mark: Mark{Segment: s.id}}
 		e.Path, e.File = s.path, uint64(s.file)
 		var seq, at, duration int64
 		var op, leaf sql.RawBytes
@@ -147,7 +149,7 @@ func (q *query) segment(ctx context.Context, tx *sql.Tx, s origin, statement str
 		if err != nil {
 			return q.x.failed(err)
 		}
-		e.Seq, e.At = uint64(seq), time.Unix(0, at).UTC()
+		e.Seq, e.At, e.Mark.Pos = uint64(seq), time.Unix(0, at).UTC(), e.Pos
 		e.Operation = operationText(op)
 		if e.Duration = -1; duration >= 0 {
 			e.Duration = time.Duration(duration) * time.Millisecond

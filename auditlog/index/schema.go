@@ -10,7 +10,7 @@ import (
 
 // schemaVersion grows with each change of the schema or of what is stored; an
 // index of another version is made anew.
-const schemaVersion = 1
+const schemaVersion = 2
 
 // applicationID marks the file as an index ("mcpx").
 const applicationID = 0x6d637078
@@ -22,7 +22,12 @@ const applicationID = 0x6d637078
 //
 // A record is found by its segment and position, in the order of the log.
 // Times and durations are integers: nanoseconds since 1970, milliseconds.
-const schema = `
+//
+// hours has, of each segment, the first and the last position of each hour, in
+// hours since 1970: a query with times, or with a value that is rare, reads no
+// other records. rollup has the sums of each hour, by what dimension says;
+// there is a row wherever a record has the value, even if it counts nothing.
+var schema = `
 CREATE TABLE segments(
  id INTEGER PRIMARY KEY, ord INTEGER NOT NULL, path TEXT NOT NULL, file INTEGER NOT NULL, head BLOB NOT NULL,
  origin TEXT NOT NULL DEFAULT '', next INTEGER NOT NULL DEFAULT 0, lines INTEGER NOT NULL DEFAULT 0,
@@ -40,6 +45,15 @@ CREATE INDEX records_op ON records(op,kind) WHERE op IS NOT NULL;
 CREATE INDEX records_at ON records(at);
 CREATE INDEX records_tool ON records(tool) WHERE tool IS NOT NULL;
 CREATE INDEX records_outcome ON records(outcome) WHERE outcome IS NOT NULL AND outcome<>'success';
+CREATE TABLE hours(
+ hour INTEGER NOT NULL, segment INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, PRIMARY KEY(hour,segment)
+) STRICT,WITHOUT ROWID;
+CREATE TABLE rollup(
+ dim INTEGER NOT NULL, hour INTEGER NOT NULL, value TEXT NOT NULL, segment INTEGER NOT NULL,
+ calls INTEGER NOT NULL, errors INTEGER NOT NULL, denied INTEGER NOT NULL, limited INTEGER NOT NULL,
+ ` + latencyColumns(" INTEGER NOT NULL") + `,
+ PRIMARY KEY(dim,hour,value,segment)
+) STRICT,WITHOUT ROWID;
 `
 
 // saltText is how salts stand in record lines.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog/dbfile"
 )
 
 // segment is one file of a log, read without any lock. It is not safe for
@@ -83,17 +84,28 @@ func (f *plainFile) FileID() uint64 { return f.id }
 
 // openSegment opens a file of a log, of either store.
 func openSegment(path string) (segment, error) {
-	d, err := openData(path)
+	var d data
+	database, err := dbfile.Is(path, func() (is bool, err error) {
+		if d, err = openData(path); err != nil {
+			return false, err
+		}
+		if is, err = isDatabase(d); err != nil {
+			err = fmt.Errorf("reading %s: %w", path, err)
+		}
+		if is || err != nil {
+			err = errors.Join(err, d.Close())
+		}
+		return is, err
+	})
 	if err != nil {
 		return nil, err
 	}
-	database, err := isDatabase(d)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("reading %s: %w", path, err), d.Close())
-	}
 	if database {
-		id := d.FileID()
-		return openDatabase(path, id, d.Close())
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, err
+		}
+		return openDatabase(path, fileID(info))
 	}
 	return &lineFile{data: d, path: path}, nil
 }

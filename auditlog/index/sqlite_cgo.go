@@ -10,6 +10,9 @@ import (
 	"github.com/mattn/go-sqlite3"
 )
 
+// available is why no index can be opened.
+var available error
+
 // openSQLite opens a database with options in the form of a URL's query.
 func openSQLite(path, options string) (*sql.DB, error) {
 	return sql.Open("sqlite3", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+options)

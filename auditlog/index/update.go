@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"time"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 )
@@ -19,9 +21,12 @@ type Report struct {
 	Notes   []string // sentences about what was made anew, and about faults
 }
 
-// batch is how many lines one transaction indexes. Between two, other
-// processes get their turn.
-const batch = 10_000
+// batch is how many lines one transaction indexes, of an update that is gentle
+// fewer. Between two, other processes get their turn.
+const (
+	batch       = 10_000
+	gentleBatch = 1000
+)
 
 // Update indexes what the files of a log, oldest first, have gained. Records
 // of files that are gone or were rewritten are forgotten, and indexed anew from
@@ -29,8 +34,14 @@ const batch = 10_000
 // lock of the log, and needs memory for one line. An index found to be damaged
 // is made anew, once.
 func (x *Index) Update(ctx context.Context, files []string) (*Report, error) {
+	return x.UpdateGently(ctx, files, nil)
+}
+
+// UpdateGently is Update for a program that has other work: it calls pause
+// after each few thousand lines, with the time that they took.
+func (x *Index) UpdateGently(ctx context.Context, files []string, pause func(took time.Duration)) (*Report, error) {
 	x.mu.RLock()
-	report, err := x.update(ctx, files)
+	report, err := x.update(ctx, files, pause)
 	x.mu.RUnlock()
 	if err == nil || !isDamaged(err) {
 		return report, err
@@ -41,7 +52,7 @@ func (x *Index) Update(ctx context.Context, files []string) (*Report, error) {
 	}
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if report, err = x.update(ctx, files); err != nil {
+	if report, err = x.update(ctx, files, pause); err != nil {
 		return nil, err
 	}
 	report.Notes = append([]string{fmt.Sprintf("the index %s was damaged (%v) and is made anew", x.path, why)}, report.Notes...)
@@ -52,43 +63,74 @@ func (x *Index) Update(ctx context.Context, files []string) (*Report, error) {
 type part struct {
 	path string
 	head string
-	id   int64 // of its row
-	s    segment
+	id   int64   // of its row
+	s    segment // nil: it is as it was when it was indexed
+	was  fileState
 }
 
-func (x *Index) update(cancel context.Context, files []string) (report *Report, err error) {
+// open opens the file, of which nothing is known yet.
+func (p *part) open() (err error) {
+	p.id = 0
+	if p.was, err = stateOf(p.path); err != nil {
+		return err
+	}
+	if p.s, err = openSegment(p.path); err != nil {
+		p.s = nil
+		return err
+	}
+	if p.head, err = headOf(p.s); err != nil {
+		return fmt.Errorf("reading %s: %w", p.path, err)
+	}
+	return nil
+}
+
+func (x *Index) update(cancel context.Context, files []string, pause func(time.Duration)) (report *Report, err error) {
 	ctx := uncancelled(cancel)
 	report = new(Report)
 	var parts []part
 	defer func() {
 		for _, p := range parts {
-			err = errors.Join(err, p.s.Close())
+			if p.s != nil {
+				err = errors.Join(err, p.s.Close())
+			}
 		}
 	}()
 	for _, path := range files {
-		s, err := openSegment(path)
+		if p, ok := x.asBefore(path); ok {
+			parts = append(parts, p)
+			continue
+		}
+		p := part{path: path}
+		err := p.open()
+		if p.s != nil {
+			parts = append(parts, p)
+		}
 		if err != nil {
 			return nil, err
-		}
-		p := part{path: path, s: s}
-		parts = append(parts, p)
-		if parts[len(parts)-1].head, err = headOf(s); err != nil {
-			return nil, fmt.Errorf("reading %s: %w", path, err)
 		}
 	}
 	if err := x.match(ctx, parts, report); err != nil {
 		return nil, fmt.Errorf("updating the index %s: %w", x.path, err)
 	}
+	most := batch
+	if pause != nil {
+		most = gentleBatch
+	}
 	for i := range parts {
-		for more := parts[i].id != 0; more; {
+		for more := parts[i].id != 0 && parts[i].s != nil; more; {
 			if err := cancel.Err(); err != nil {
 				return nil, err
 			}
-			if more, err = x.step(ctx, &parts[i], report); err != nil {
+			began := time.Now()
+			if more, err = x.step(ctx, &parts[i], report, most); err == nil && more && pause != nil {
+				pause(time.Since(began))
+			}
+			if err != nil {
 				return nil, fmt.Errorf("updating the index %s: %w", x.path, err)
 			}
 		}
 	}
+	x.remember(parts)
 	return report, x.total(ctx, report)
 }
 
@@ -119,18 +161,29 @@ func (x *Index) match(ctx context.Context, parts []part, report *Report) (err er
 		return err
 	}
 	for i := range parts {
+		// Another process may have made another row for the file.
+		p := &parts[i]
+		if p.s == nil && !slices.ContainsFunc(known, func(r row) bool { return r.id == p.id && r.head == p.head && r.file == int64(p.was.id) }) {
+			if err := p.open(); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range parts {
 		p := &parts[i]
 		if p.head == "" {
 			continue
 		}
 		for j := range known {
 			r := &known[j]
-			if r.used || r.head != p.head || r.file != int64(p.s.fileID()) {
+			if p.s == nil && r.id != p.id || p.s != nil && (r.used || r.head != p.head || r.file != int64(p.s.fileID())) {
 				continue
 			}
-			same, err := r.fits(p.s)
-			if err != nil {
-				return err
+			same := p.s == nil
+			if !same {
+				if same, err = r.fits(p.s); err != nil {
+					return err
+				}
 			}
 			if same {
 				r.used, p.id = true, r.id
@@ -205,11 +258,16 @@ func forget(ctx context.Context, tx *sql.Tx, r *row, parts []part, report *Repor
 	if _, err := tx.ExecContext(ctx, `DELETE FROM records WHERE segment=?`, r.id); err != nil {
 		return err
 	}
+	for _, table := range []string{"hours", "rollup"} {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE segment=?`, r.id); err != nil {
+			return err
+		}
+	}
 	if _, err := tx.ExecContext(ctx, `DELETE FROM segments WHERE id=?`, r.id); err != nil {
 		return err
 	}
 	for _, p := range parts {
-		if p.path == r.path && (p.head != r.head || int64(p.s.fileID()) != r.file) {
+		if p.path == r.path && p.s != nil && (p.head != r.head || int64(p.s.fileID()) != r.file) {
 			report.Notes = append(report.Notes, fmt.Sprintf("%s is another file than the one that was indexed; it is indexed anew", p.path))
 			return nil
 		}
@@ -233,7 +291,7 @@ type place struct {
 // step indexes one batch of a file in one transaction, and reports whether
 // there may be more. It goes on from where the index is, which another process
 // may have moved.
-func (x *Index) step(ctx context.Context, p *part, report *Report) (more bool, err error) {
+func (x *Index) step(ctx context.Context, p *part, report *Report, most int) (more bool, err error) {
 	tx, err := x.w.BeginTx(ctx, nil)
 	if err != nil {
 		return false, err
@@ -254,7 +312,8 @@ func (x *Index) step(ctx context.Context, p *part, report *Report) (more bool, e
 		return false, err
 	}
 	before := at
-	if more, err = x.fill(ctx, tx, p, &at); err != nil {
+	sums := newSums(p.id)
+	if more, err = x.fill(ctx, tx, p, &at, sums, most); err != nil {
 		return false, err
 	}
 	if at.lines == before.lines {
@@ -262,6 +321,9 @@ func (x *Index) step(ctx context.Context, p *part, report *Report) (more bool, e
 	}
 	_, err = tx.ExecContext(ctx, `UPDATE segments SET next=?,lines=?,records=?,faults=?,fault_line=?,origin=?,last_pos=?,last_len=?,last_chain=? WHERE id=?`,
 		at.next, at.lines, at.records, at.faults, at.faultLine, at.origin, at.lastPos, at.lastLen, at.lastChain, p.id)
+	if err == nil {
+		err = sums.store(ctx, tx)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -273,7 +335,7 @@ func (x *Index) step(ctx context.Context, p *part, report *Report) (more bool, e
 }
 
 // fill indexes lines from a place on.
-func (x *Index) fill(ctx context.Context, tx *sql.Tx, p *part, at *place) (more bool, err error) {
+func (x *Index) fill(ctx context.Context, tx *sql.Tx, p *part, at *place, sums *sums, most int) (more bool, err error) {
 	lines, err := p.s.scan(at.next)
 	if err != nil {
 		return false, err
@@ -284,7 +346,7 @@ func (x *Index) fill(ctx context.Context, tx *sql.Tx, p *part, at *place) (more 
 		return false, err
 	}
 	defer func() { err = errors.Join(err, insert.Close()) }()
-	for n := 0; n < batch; n++ {
+	for n := 0; n < most; n++ {
 		pos, line, err := lines.next()
 		if err == io.EOF {
 			return false, nil
@@ -301,7 +363,7 @@ func (x *Index) fill(ctx context.Context, tx *sql.Tx, p *part, at *place) (more 
 			}
 			continue
 		}
-		if err := add(ctx, insert, p.id, pos, at, &r); err != nil {
+		if err := add(ctx, insert, p.id, pos, at, &r, sums); err != nil {
 			return false, err
 		}
 	}
@@ -309,8 +371,9 @@ func (x *Index) fill(ctx context.Context, tx *sql.Tx, p *part, at *place) (more 
 }
 
 // add indexes one record.
-func add(ctx context.Context, insert *sql.Stmt, segment, pos int64, at *place, r *auditlog.Record) error {
+func add(ctx context.Context, insert *sql.Stmt, segment, pos int64, at *place, r *auditlog.Record, sums *sums) error {
 	c := columnsOf(r)
+	sums.add(&c, pos)
 	if at.records++; at.origin == "" {
 		at.origin = c.origin
 	}

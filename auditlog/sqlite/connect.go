@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	sqlite3 "github.com/mattn/go-sqlite3"
+
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog/dbfile"
 )
 
 // Available reports why the package cannot be used in this program: nil.
@@ -45,6 +47,7 @@ func connect(path, mode string, pragmas ...string) *sql.DB {
 	// A database may come from anywhere: nothing in it may run code, and its
 	// pages are not believed.
 	pragmas = append([]string{"trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0"}, pragmas...)
+	dbfile.Note(path)
 	db := sql.OpenDB(&connector{at.String(), &sqlite3.SQLiteDriver{ConnectHook: func(c *sqlite3.SQLiteConn) error {
 		for _, pragma := range pragmas {
 			if _, err := c.Exec("PRAGMA "+pragma, nil); err != nil {

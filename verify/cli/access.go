@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os/user"
@@ -14,18 +15,18 @@ import (
 
 // recordAccess appends to a log, before it is read, that it is. The log may be
 // in use.
-func recordAccess(cmd *cobra.Command, path, keysFile, action, target string) error {
+func recordAccess(ctx context.Context, path, keysFile, action, target string) error {
 	actor := actorName()
 	cfg, err := writerConfig(path, keysFile, actor)
 	if err != nil {
 		return err
 	}
-	log, err := auditlog.Open(cmd.Context(), cfg)
+	log, err := auditlog.Open(ctx, cfg)
 	if err != nil {
 		return fmt.Errorf("recording the access: %w", refused(err))
 	}
-	err = log.Access(cmd.Context(), auditlog.Access{Action: action, Target: target, Actor: actor})
-	if err = errors.Join(err, log.Close(cmd.Context())); err != nil {
+	err = log.Access(ctx, auditlog.Access{Action: action, Target: target, Actor: actor})
+	if err = errors.Join(err, log.Close(ctx)); err != nil {
 		return fmt.Errorf("recording the access: %w", err)
 	}
 	return nil

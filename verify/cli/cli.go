@@ -1,6 +1,6 @@
 // Package cli has the commands of the mcp-audit program: verify, tail, show,
 // export, index, keygen, pubkey, checkpoint, rotate-key, erase, recover, import,
-// prove, verify-proof, witness, mcp, policy, redact and pins. `caddy mcp-audit` offers the same
+// prove, verify-proof, witness, mcp, dashboard, policy, redact and pins. `caddy mcp-audit` offers the same
 // ones. The package does not depend on Caddy.
 package cli
 
@@ -61,7 +61,7 @@ func Commands() []*cobra.Command {
 	commands := []*cobra.Command{
 		verifyCommand(), tailCommand(), showCommand(), exportCommand(), shipCommand(), wrapCommand(), clientsCommand(), indexCommand(),
 		keygenCommand(), pubkeyCommand(), checkpointCommand(), rotateKeyCommand(), eraseCommand(), recoverCommand(), importCommand(),
-		proveCommand(), verifyProofCommand(), witnessCommand(), mcpCommand(), redactCommand(), policyCommand(), pinsCommand(),
+		proveCommand(), verifyProofCommand(), witnessCommand(), mcpCommand(), dashboardCommand(), redactCommand(), policyCommand(), pinsCommand(),
 	}
 	for _, c := range withSub(commands) {
 		c.SilenceUsage, c.SilenceErrors = true, true

@@ -123,7 +123,7 @@ func (e *exporter) announce(cmd *cobra.Command, log logFiles) error {
 	if !e.record {
 		return nil
 	}
-	return recordAccess(cmd, log.active(), "", "export", flagsText(cmd))
+	return recordAccess(cmd.Context(), log.active(), "", "export", flagsText(cmd))
 }
 
 // check reads the flags.
@@ -224,7 +224,7 @@ func (e *exporter) rows(ctx context.Context, x *indexed, out io.Writer) (bad fau
 		}
 		return r, err
 	}
-	needle := newNeedle(e.text)
+	needle := export.NewNeedle(e.text)
 	err = x.Each(ctx, e.filter, func(entry *index.Entry) error {
 		row := export.Row{Origin: entry.Origin, Kind: export.KindOf(entry.Kind), NoPayloads: e.noPayloads}
 		if row.Close, err = read(0, &entry.Place); err != nil {
@@ -237,7 +237,7 @@ func (e *exporter) rows(ctx context.Context, x *indexed, out io.Writer) (bad fau
 			}
 			row.Intent = &intent
 		}
-		if !needle.in(&row) {
+		if !needle.In(&row) {
 			return nil
 		}
 		return w.Write(&row)

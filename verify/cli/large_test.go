@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog/jsonl"
+	"github.com/caddy-mcp-audit/mcp-audit/caddymodule/dashboard"
 )
 
 // largeRecords is how many records the large log has: a million, or what the
@@ -206,6 +209,7 @@ func TestVeryManyRecordsInBoundedMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("the index has %d MiB", size.Size()>>20)
+	firstPages(t, path, records, report)
 	if count := run("export", path); count.rows != int64(records/2) {
 		t.Errorf("%d rows", count.rows)
 	}
@@ -215,3 +219,62 @@ func TestVeryManyRecordsInBoundedMemory(t *testing.T) {
 	run("export", "--since", stamp(hundredth), path)
 	run("index", path)
 }
+
+// firstPages measures the dashboard's first answers over the log, whose index
+// is up to date.
+func firstPages(t *testing.T, path string, records int, report func(string, int64, time.Duration, int64)) {
+	t.Helper()
+	h, err := dashboard.New(dashboard.Options{Name: "large", Path: path, Log: &LogReader{Path: path}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	get := func(address string) (int, []byte) {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+		h.ServeHTTP(w, r)
+		return w.Code, w.Body.Bytes()
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		if code, _ := get("/api/entries?limit=1"); code == http.StatusOK {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the index is not opened")
+		}
+	}
+	first := time.Duration(0)
+	for i, address := range []string{
+		"/", "/api/status", "/api/entries?limit=12", "/api/stats", "/api/series?by=all&hours=24", // the first page
+		"/api/series?by=principal&hours=24", "/api/entries", "/api/entries?tool_name=tool_7&principal=user-7", "/api/entries?outcome=denied",
+		"/api/entries?client_id=nobody", "/api/entries?text=never+to+be+found", fmt.Sprintf("/api/operations/seq-%d", records/2),
+	} {
+		start := time.Now()
+		var code int
+		var body []byte
+		grown := peak(t, func() { code, body = get(address) })
+		took := time.Since(start)
+		if code != http.StatusOK {
+			t.Errorf("%s: %d %.300s", address, code, body)
+		}
+		if grown > 64<<20 {
+			t.Errorf("%s took %d MiB of memory", address, grown>>20)
+		}
+		report("dashboard "+address, int64(bytes.Count(body, []byte(`"mark"`))), took, grown)
+		if i < 5 {
+			first += took
+		}
+	}
+	report("dashboard, the first page", 0, first, 0)
+	if first > firstPageBudget {
+		t.Errorf("the first page takes %v, the budget is %v", first, firstPageBudget)
+	}
+}
+
+// firstPageBudget is what the answers of the first page may take together: 300
+// ms, and as much again for a machine that is at work on something else.
+const firstPageBudget = 600 * time.Millisecond

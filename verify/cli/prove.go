@@ -84,27 +84,9 @@ func (f *proveFlags) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	defer snap.close()
-	log := snap.logFiles
-	databases, err := databasesOf(log.files)
+	sources, o, err := f.sources(snap)
 	if err != nil {
 		return err
-	}
-	sources, err := snap.sources(newSegmentLimits(defaultMaxSegment, snap.manifest), databases)
-	if err != nil {
-		return err
-	}
-	o := auditlog.ProveOptions{
-		VKey:  f.pub,
-		Tiles: func(origin string) string { return auditlog.TilesDir(log.active(), origin) },
-	}
-	if f.checkpoint != "" {
-		note, err := readNote(f.checkpoint)
-		if err != nil {
-			return usage("reading the checkpoint: %w", err)
-		}
-		o.Checkpoints, o.Only = [][]byte{note}, true
-	} else {
-		o.Checkpoints = notesBeside(log)
 	}
 	if o.Work, err = os.MkdirTemp("", "mcp-audit-prove-"); err != nil {
 		return err
@@ -116,16 +98,34 @@ func (f *proveFlags) run(cmd *cobra.Command, args []string) (err error) {
 	return f.proveRecords(cmd, sources, o)
 }
 
-func (f *proveFlags) proveRecords(cmd *cobra.Command, sources []auditlog.Source, o auditlog.ProveOptions) error {
-	o.Match = func(r *auditlog.Record) bool { return r.Line.Seal.Seq == uint64(f.seq) }
-	base := fmt.Sprintf("record-%d", f.seq)
-	if f.operation != "" {
-		key := []byte(f.operation)
-		o.Match = func(r *auditlog.Record) bool {
-			return bytes.Contains(r.Raw, key) && (r.Text("audit_operation_id") == f.operation || r.Text("id") == f.operation)
-		}
-		base = "operation-" + strings.Map(fileRune, f.operation)
+// sources are the files of a log, and what they are proven with.
+func (f *proveFlags) sources(snap *snapshot) (sources []auditlog.Source, o auditlog.ProveOptions, err error) {
+	log := snap.logFiles
+	databases, err := databasesOf(log.files)
+	if err != nil {
+		return nil, o, err
 	}
+	if sources, err = snap.sources(newSegmentLimits(defaultMaxSegment, snap.manifest), databases); err != nil {
+		return nil, o, err
+	}
+	o = auditlog.ProveOptions{
+		VKey:  f.pub,
+		Tiles: func(origin string) string { return auditlog.TilesDir(log.active(), origin) },
+	}
+	if f.checkpoint == "" {
+		o.Checkpoints = notesBeside(log)
+		return sources, o, nil
+	}
+	note, err := readNote(f.checkpoint)
+	if err != nil {
+		return nil, o, usage("reading the checkpoint: %w", err)
+	}
+	o.Checkpoints, o.Only = [][]byte{note}, true
+	return sources, o, nil
+}
+
+func (f *proveFlags) proveRecords(cmd *cobra.Command, sources []auditlog.Source, o auditlog.ProveOptions) error {
+	base := f.want(&o)
 	if f.out != "" {
 		base = f.out
 	}
@@ -149,6 +149,34 @@ func (f *proveFlags) proveRecords(cmd *cobra.Command, sources []auditlog.Source,
 	return nil
 }
 
+// want says which records are proven, and how their files are called.
+func (f *proveFlags) want(o *auditlog.ProveOptions) (base string) {
+	if f.operation == "" {
+		o.Match = func(r *auditlog.Record) bool { return r.Line.Seal.Seq == uint64(f.seq) }
+		return fmt.Sprintf("record-%d", f.seq)
+	}
+	key := []byte(f.operation)
+	o.Match = func(r *auditlog.Record) bool {
+		return bytes.Contains(r.Raw, key) && (r.Text("audit_operation_id") == f.operation || r.Text("id") == f.operation)
+	}
+	return "operation-" + strings.Map(fileRune, f.operation)
+}
+
+// disclosing is a proven record's line with the members that are disclosed,
+// and the names of those that stay hidden.
+func (f *proveFlags) disclosing(r *auditlog.ProvenRecord) (line []byte, hidden []string, err error) {
+	committed, disclosed := openingNames(r.Line), f.disclose
+	if len(disclosed) == 1 && disclosed[0] == "all" {
+		disclosed = committed
+	}
+	if f.operation != "" {
+		// The members of intent and outcome differ; each discloses its own.
+		disclosed = common(disclosed, committed)
+	}
+	line, err = auditlog.Disclose(r.Line, disclosed)
+	return line, without(committed, disclosed), err
+}
+
 // what names what is asked for.
 func (f *proveFlags) what() string {
 	if f.operation != "" {
@@ -159,15 +187,7 @@ func (f *proveFlags) what() string {
 
 // write writes one record and its proof.
 func (f *proveFlags) write(cmd *cobra.Command, name string, r *auditlog.ProvenRecord) error {
-	committed, disclosed := openingNames(r.Line), f.disclose
-	if len(disclosed) == 1 && disclosed[0] == "all" {
-		disclosed = committed
-	}
-	if f.operation != "" {
-		// The members of intent and outcome differ; each discloses its own.
-		disclosed = common(disclosed, committed)
-	}
-	line, err := auditlog.Disclose(r.Line, disclosed)
+	line, hidden, err := f.disclosing(r)
 	if err != nil {
 		return usage("%w", err)
 	}
@@ -179,7 +199,7 @@ func (f *proveFlags) write(cmd *cobra.Command, name string, r *auditlog.ProvenRe
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s.json, %s.tlog-proof: record %d (%s), proven with the checkpoint of %d records\n",
 		name, name, r.Proof.Index, printable(r.Kind), r.Head.Size)
-	if hidden := without(committed, disclosed); len(hidden) > 0 {
+	if len(hidden) > 0 {
 		fmt.Fprintf(cmd.OutOrStdout(), "  not disclosed: %s\n", printable(strings.Join(hidden, ", ")))
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "  check: mcp-audit verify-proof %s.json %s.tlog-proof --pub %s\n", name, name, r.VKey)

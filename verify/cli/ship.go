@@ -257,5 +257,5 @@ func (d *delivery) end(cmd *cobra.Command) error {
 	target := fmt.Sprintf("%d rows from record %d to %d (%s, leaf %s) to %s", d.rows, d.first.Seq, d.done.Seq, d.done.Origin, d.done.Leaf, d.to)
 	d.rows, d.last = 0, time.Now()
 	cmd.SetContext(context.WithoutCancel(cmd.Context()))
-	return recordAccess(cmd, d.log.active(), d.keys, "ship", target)
+	return recordAccess(cmd.Context(), d.log.active(), d.keys, "ship", target)
 }

@@ -9,14 +9,18 @@ import (
 	"path/filepath"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+	"github.com/caddy-mcp-audit/mcp-audit/auditlog/dbfile"
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog/jsonl"
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog/sqlite"
 )
 
 // isDatabase reports whether a log is kept in SQLite: what the file begins
-// with says so, or, if that is neither a database nor a record, its name. It
-// must not be asked about a database that this process has open.
+// with says so, or, if that is neither a database nor a record, its name.
 func isDatabase(path string) (bool, error) {
+	return dbfile.Is(path, func() (bool, error) { return looksLikeDatabase(path) })
+}
+
+func looksLikeDatabase(path string) (bool, error) {
 	byName := filepath.Ext(path) == ".db"
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -206,41 +206,7 @@ func (f *verifyFlags) verify(cmd *cobra.Command, log logFiles) (int, error) {
 	if err := f.loadKeys(cmd, log, &opts); err != nil {
 		return 0, err
 	}
-	snap, err := log.snapshot()
-	if err != nil {
-		return 0, err
-	}
-	defer snap.close()
-	if f.manifest != "" {
-		if snap.manifest, err = os.ReadFile(f.manifest); err != nil {
-			return 0, fmt.Errorf("reading the manifest: %w", err)
-		}
-		opts.ManifestKept = true
-	}
-	if opts.LeftOut, err = snap.leaveOut(f.cursor.since); err != nil {
-		return 0, err
-	}
-	log, opts.Manifest = snap.logFiles, snap.manifest
-	databases, err := f.databases(log.files)
-	if err != nil {
-		return 0, err
-	}
-	for _, path := range log.files {
-		path = strings.TrimSuffix(path, jsonl.CompressedSuffix)
-		// Checkpoints beside the log are read before the log, which then has
-		// all the records they cover even while it is written to.
-		if text, err := readNote(path + ".checkpoint"); err == nil {
-			opts.Beside = append(opts.Beside, auditlog.Anchor{Name: path + ".checkpoint", Note: text})
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			cmd.PrintErrf("mcp-audit: the checkpoint beside the log is not checked: %v\n", err)
-		}
-	}
-	sources, err := snap.sources(newSegmentLimits(int64(f.segment), opts.Manifest), databases)
-	if err != nil {
-		return 0, err
-	}
-	opts.Beside = append(opts.Beside, receipts(cmd, log.active())...)
-	report, err := auditlog.Verify(cmd.Context(), sources, opts)
+	report, log, err := f.judge(cmd, log, &opts)
 	if report == nil {
 		return 0, err
 	}
@@ -256,6 +222,46 @@ func (f *verifyFlags) verify(cmd *cobra.Command, log logFiles) (int, error) {
 		printReport(cmd.OutOrStdout(), cmd.ErrOrStderr(), log, report, &opts)
 	}
 	return report.Exit, err
+}
+
+// judge verifies the files of a log, which it returns as they were then.
+func (f *verifyFlags) judge(cmd *cobra.Command, log logFiles, opts *auditlog.VerifyOptions) (*auditlog.Report, logFiles, error) {
+	snap, err := log.snapshot()
+	if err != nil {
+		return nil, log, err
+	}
+	defer snap.close()
+	if f.manifest != "" {
+		if snap.manifest, err = os.ReadFile(f.manifest); err != nil {
+			return nil, log, fmt.Errorf("reading the manifest: %w", err)
+		}
+		opts.ManifestKept = true
+	}
+	if opts.LeftOut, err = snap.leaveOut(f.cursor.since); err != nil {
+		return nil, log, err
+	}
+	log, opts.Manifest = snap.logFiles, snap.manifest
+	databases, err := f.databases(log.files)
+	if err != nil {
+		return nil, log, err
+	}
+	for _, path := range log.files {
+		path = strings.TrimSuffix(path, jsonl.CompressedSuffix)
+		// Checkpoints beside the log are read before the log, which then has
+		// all the records they cover even while it is written to.
+		if text, err := readNote(path + ".checkpoint"); err == nil {
+			opts.Beside = append(opts.Beside, auditlog.Anchor{Name: path + ".checkpoint", Note: text})
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			cmd.PrintErrf("mcp-audit: the checkpoint beside the log is not checked: %v\n", err)
+		}
+	}
+	sources, err := snap.sources(newSegmentLimits(int64(f.segment), opts.Manifest), databases)
+	if err != nil {
+		return nil, log, err
+	}
+	opts.Beside = append(opts.Beside, receipts(cmd, log.active())...)
+	report, err := auditlog.Verify(cmd.Context(), sources, *opts)
+	return report, log, err
 }
 
 // databases says which files are databases, before any of them is opened.

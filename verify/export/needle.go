@@ -1,31 +1,31 @@
-package cli
+package export
 
 import (
 	"bytes"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog/canon"
-	"github.com/caddy-mcp-audit/mcp-audit/verify/export"
 )
 
-// needle is a text that is looked for in records, as they spell it: it is found
+// Needle is a text that is looked for in records, as they spell it: it is found
 // in a value, and in JSON that stands in a value's text.
-type needle [][]byte
+type Needle [][]byte
 
-func newNeedle(text string) needle {
+// NewNeedle looks for a text; for an empty one, every row has it.
+func NewNeedle(text string) Needle {
 	if text == "" {
 		return nil
 	}
 	spelt := canon.AppendString(nil, text)
 	once := bytes.ToLower(spelt[1 : len(spelt)-1])
-	n := needle{once}
+	n := Needle{once}
 	if again := canon.AppendString(nil, string(once)); !bytes.Equal(again[1:len(again)-1], once) {
 		n = append(n, again[1:len(again)-1])
 	}
 	return n
 }
 
-// in reports whether a row has the text. The seal is not searched.
-func (n needle) in(r *export.Row) bool {
+// In reports whether a row has the text. The seal is not searched.
+func (n Needle) In(r *Row) bool {
 	if n == nil {
 		return true
 	}
