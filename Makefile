@@ -136,6 +136,11 @@ RECORDS ?= 10000000
 bench-large: ## measure verify, prove, tail, index, export and the dashboard on RECORDS (default 10000000) records
 	MCP_AUDIT_LARGE_RECORDS=$(RECORDS) go test -count=1 -v -timeout 2h -run '^TestVeryManyRecordsInBoundedMemory$$' ./verify/cli
 
+SOAK ?= 10m
+.PHONY: soak
+soak: build ## load, faults and reloads for SOAK (default 10m): nothing may be lost or leak
+	cd tests && MCP_AUDIT_BIN='$(CURDIR)/bin' MCP_AUDIT_SOAK=$(SOAK) go test -count=1 -v -timeout 25h -run '^TestSoak$$' .
+
 .PHONY: demo
 demo: build ## show the product: audited calls over HTTP and stdio, the records, tampering found
 	cd examples && go run ./demo -bin '$(CURDIR)/bin'
