@@ -21,6 +21,10 @@ import (
 // path. It outlives configurations: overlapping ones write one chain.
 var logs = caddy.NewUsagePool()
 
+// unsealed holds every sharedLog until it is sealed. The pool forgets one before
+// that: the goroutine that gave the last reference back is still closing it.
+var unsealed sync.Map
+
 // sharedLog is an audit log and what belongs to it beyond one configuration:
 // the operations that are open, the sessions seen and the joining of refusals.
 type sharedLog struct {
@@ -62,6 +66,7 @@ func acquire(path string) *lease {
 	v, _, _ := logs.LoadOrNew(path, func() (caddy.Destructor, error) {
 		s := &sharedLog{path: path, series: acquireSeries(), limits: ratelimit.NewStore(), acquired: time.Now()}
 		s.refusals.flush = s.recordJoined
+		unsealed.Store(s, nil)
 		s.sessions.ended = func(key sessionKey) { s.open.endScope(scopeOf(key), sessionEnded) }
 		return s, nil
 	})
@@ -271,6 +276,7 @@ func (s *sharedLog) Destruct() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	s.shutdown(ctx)
+	unsealed.Delete(s)
 	s.series.release()
 	return nil
 }
@@ -278,12 +284,12 @@ func (s *sharedLog) Destruct() error {
 // closeTimeout bounds the sealing of a log at exit.
 const closeTimeout = 5 * time.Second
 
-// shutdownAll is shutdown for every log of the process. Ending an operation
-// gives its reference back to the pool, which must not be locked then.
+// shutdownAll is shutdown for every log of the process, also for one that is
+// being closed already.
 func shutdownAll(ctx context.Context) {
 	var all []*sharedLog
-	logs.Range(func(_, v any) bool {
-		all = append(all, v.(*sharedLog))
+	unsealed.Range(func(s, _ any) bool {
+		all = append(all, s.(*sharedLog))
 		return true
 	})
 	for _, s := range all {
