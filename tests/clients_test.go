@@ -11,7 +11,8 @@ import (
 )
 
 // everythingSteps use what server-everything offers: a plain call, an error,
-// progress and an elicitation.
+// progress, an elicitation, sampling, roots, a call that is taken back and a
+// result of 1 MB.
 func everythingSteps() []harness.Step {
 	return []harness.Step{
 		{List: true},
@@ -19,17 +20,21 @@ func everythingSteps() []harness.Step {
 		{Call: "get-sum", Arguments: map[string]any{"a": "no number"}},
 		{Call: "trigger-long-running-operation", Arguments: map[string]any{"duration": 0.2, "steps": 4}, Progress: true},
 		{Call: "trigger-elicitation-request"},
+		{Call: "trigger-sampling-request", Arguments: map[string]any{"prompt": "say something", "maxTokens": 50}},
+		{Call: "get-roots-list"},
+		{Call: "trigger-long-running-operation", Arguments: map[string]any{"duration": 30, "steps": 30}, Cancel: true},
+		{Call: "echo", Arguments: map[string]any{"message": "words and "}, Repeat: 100_000},
 	}
 }
 
 func checkEverything(t *testing.T, report harness.ClientReport) {
 	t.Helper()
-	if len(report.Steps) != 5 {
-		t.Fatalf("the client made %d steps of 5", len(report.Steps))
+	if len(report.Steps) != len(everythingSteps()) {
+		t.Fatalf("the client made %d steps of %d", len(report.Steps), len(everythingSteps()))
 	}
 	for i, step := range report.Steps {
-		if step.Error != nil {
-			t.Errorf("step %d failed: %+v", i, *step.Error)
+		if (step.Error != nil) != everythingSteps()[i].Cancel {
+			t.Errorf("step %d: %+v %.200s", i, step.Error, step.Text)
 		}
 	}
 	if tools := report.Steps[0].Tools; !slices.Contains(tools, "echo") || len(tools) < 10 {
@@ -47,6 +52,15 @@ func checkEverything(t *testing.T, report harness.ClientReport) {
 	if got := report.Steps[4]; !strings.Contains(got.Text, "Ada") {
 		t.Errorf("the call that asks the user: %+v", got)
 	}
+	if got := report.Steps[5]; !strings.Contains(got.Text, "sampled words") {
+		t.Errorf("the call that samples: %+v", got)
+	}
+	if got := report.Steps[6]; !strings.Contains(got.Text, "file:///home/me/notes") {
+		t.Errorf("the call that asks for roots: %+v", got)
+	}
+	if got := report.Steps[8]; got.Text != "Echo: "+strings.Repeat("words and ", 100_000) {
+		t.Errorf("the large result has %d bytes", len(got.Text))
+	}
 }
 
 // checkEverythingLog checks what the log says of the steps.
@@ -57,6 +71,9 @@ func checkEverythingLog(t *testing.T, log, transport string) {
 	outcomes := make(map[string]string)
 	for _, o := range harness.Operations(t, records) {
 		name := strings.TrimSpace(o.Intent.Direction + " " + o.Intent.Method + " " + o.Intent.Tool)
+		if strings.Contains(string(o.Intent.Params), `"duration":30`) {
+			name += ", taken back"
+		}
 		outcomes[name] = o.Outcome.Outcome
 		if o.Intent.Transport != transport {
 			t.Errorf("%s has transport %q, want %q", name, o.Intent.Transport, transport)
@@ -66,13 +83,16 @@ func checkEverythingLog(t *testing.T, log, transport string) {
 		}
 	}
 	want := map[string]string{
-		"client→server initialize":                                "success",
-		"client→server tools/list":                                "success",
-		"client→server tools/call echo":                           "success",
-		"client→server tools/call get-sum":                        "tool_error",
-		"client→server tools/call trigger-long-running-operation": "success",
-		"client→server tools/call trigger-elicitation-request":    "success",
-		"server→client elicitation/create":                        "success",
+		"client→server initialize":                                            "success",
+		"client→server tools/list":                                            "success",
+		"client→server tools/call echo":                                       "success",
+		"client→server tools/call get-sum":                                    "tool_error",
+		"client→server tools/call trigger-long-running-operation":             "success",
+		"client→server tools/call trigger-elicitation-request":                "success",
+		"server→client elicitation/create":                                    "success",
+		"server→client sampling/createMessage":                                "success",
+		"server→client roots/list":                                            "success",
+		"client→server tools/call trigger-long-running-operation, taken back": "cancelled",
 	}
 	for name, outcome := range want {
 		if outcomes[name] != outcome {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth/extauth"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -44,6 +45,10 @@ type Step struct {
 	Call      string         `json:"call,omitempty"`
 	Arguments map[string]any `json:"arguments,omitempty"`
 	Progress  bool           `json:"progress,omitempty"`
+	// Cancel takes the call back after 300 ms.
+	Cancel bool `json:"cancel,omitempty"`
+	// Repeat is how often the argument "message" is repeated; 0: as it is.
+	Repeat int `json:"repeat,omitempty"`
 }
 
 // StepResult is what the application saw of a step.
@@ -124,7 +129,11 @@ func runGo(t testing.TB, dir string, p Plan) ClientReport {
 		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			return &mcp.ElicitResult{Action: "accept", Content: p.Answer}, nil
 		},
+		CreateMessageHandler: func(context.Context, *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
+			return &mcp.CreateMessageResult{Role: "assistant", Model: "a-model", Content: &mcp.TextContent{Text: "sampled words"}}, nil
+		},
 	})
+	client.AddRoots(&mcp.Root{URI: "file:///home/me/notes", Name: "notes"})
 	http := &mcp.StreamableClientTransport{Endpoint: p.Target.URL}
 	if c := p.Target.Credentials; c != nil {
 		handler, err := extauth.NewClientCredentialsHandler(&extauth.ClientCredentialsHandlerConfig{Credentials: &oauthex.ClientCredentials{
@@ -165,11 +174,14 @@ func runGo(t testing.TB, dir string, p Plan) ClientReport {
 			if step.Arguments == nil {
 				params.Arguments = map[string]any{}
 			}
+			if step.Repeat > 0 {
+				params.Arguments = map[string]any{"message": strings.Repeat(step.Arguments["message"].(string), step.Repeat)}
+			}
 			progress.Store(0)
 			if step.Progress {
 				params.SetProgressToken("progress-" + step.Call)
 			}
-			answer, err := session.CallTool(ctx, params)
+			answer, err := callTool(ctx, session, params, step.Cancel)
 			result.Error = clientError(err)
 			if err == nil {
 				result.IsError = answer.IsError
@@ -184,6 +196,16 @@ func runGo(t testing.TB, dir string, p Plan) ClientReport {
 		report.Steps = append(report.Steps, result)
 	}
 	return report
+}
+
+// callTool calls a tool, and takes the call back after a while if that is asked.
+func callTool(ctx context.Context, session *mcp.ClientSession, params *mcp.CallToolParams, cancel bool) (*mcp.CallToolResult, error) {
+	if cancel {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, 300*time.Millisecond)
+		defer stop()
+	}
+	return session.CallTool(ctx, params)
 }
 
 func contentText(r *mcp.CallToolResult) string {
