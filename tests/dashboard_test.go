@@ -451,3 +451,40 @@ func TestDashboardOfALogOnALaptop(t *testing.T) {
 		t.Errorf("exit %d", code)
 	}
 }
+
+// One page that is shown is one record, whatever its scripts ask for.
+func TestDashboardRecordsOncePerPageShown(t *testing.T) {
+	c := watched(t, "audit_reads")
+	base := dashboardOf(c)
+	c.Post(t, toolCall(1, "read_file", map[string]any{"path": "/notes/1.md"}))
+	b := harness.StartBrowser(t)
+	targets := func() (list []string) {
+		for _, r := range harness.ReadLog(t, c.Log) {
+			if r.Kind == "access" {
+				var body struct {
+					Action, Target, Actor string
+				}
+				if err := json.Unmarshal([]byte(r.Line), &body); err != nil {
+					t.Fatal(err)
+				}
+				list = append(list, body.Action+" "+body.Target)
+			}
+		}
+		return list
+	}
+	b.Open(base)
+	b.Await(`document.querySelectorAll("#recent tr").length === 1`)
+	c.Post(t, toolCall(2, "now", map[string]any{}))
+	b.Await(`document.querySelector("#recent").innerText.includes("now")`)
+	b.Open(base + "#/entries?tool_name=now")
+	b.Await(`location.hash.includes("tool_name=now") && document.querySelectorAll("#entries tr").length === 1`)
+	b.Click("#entries a.open-entry")
+	b.Await(`document.querySelector("#integrity")`)
+	operation := b.Script(`location.hash.split("/")[2]`)
+	b.Open(base + "#/verify")
+	b.Await(`document.querySelector("#verify-state").dataset.integrity === "intact"`)
+	if got, want := targets(), []string{"view entries", "view entries tool_name=now", "view operation " + operation}; !slices.Equal(got, want) {
+		t.Errorf("the log says %q, want %q", got, want)
+	}
+	harness.VerifyClean(t, c.Log)
+}

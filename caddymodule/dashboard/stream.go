@@ -45,7 +45,7 @@ func (h *Handler) serveStream(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return &apiError{http.StatusServiceUnavailable, fmt.Sprintf("there are %d readers of streams already", mostStreams)}
 	}
-	if err := h.record(r, "live "+want.target); err != nil {
+	if err := h.record(r, want.target); err != nil {
 		return err
 	}
 	x, _, err := h.follower.current()
