@@ -97,7 +97,10 @@ type boardEntries struct {
 		Mark, Kind, Method, Outcome string
 		Operation                   string `json:"audit_operation_id"`
 		Tool                        string `json:"tool_name"`
-		Policy                      struct{ Decision, Rule_id string }
+		Policy                      struct {
+			Decision string
+			RuleID   string `json:"rule_id"`
+		}
 	}
 	Next     string
 	Complete bool
@@ -115,7 +118,7 @@ func TestTheDashboardShowsWhatWasCalled(t *testing.T) {
 	r.await(11)
 	var list boardEntries
 	r.look("api/entries?limit=4", &list, func() bool { return len(list.Entries) == 4 && list.Entries[0].Tool == "remove" })
-	if e := list.Entries[0]; e.Outcome != "denied" || e.Policy.Decision != "deny" || e.Policy.Rule_id != "NO" || list.Complete {
+	if e := list.Entries[0]; e.Outcome != "denied" || e.Policy.Decision != "deny" || e.Policy.RuleID != "NO" || list.Complete {
 		t.Errorf("%+v", list)
 	}
 	var rest boardEntries
@@ -124,27 +127,27 @@ func TestTheDashboardShowsWhatWasCalled(t *testing.T) {
 		t.Errorf("the next page: %+v", rest)
 	}
 	var stats struct {
-		Total_today int64
-		Error_rate  float64
-		Top_tools   []struct {
+		TotalToday int64   `json:"total_today"`
+		ErrorRate  float64 `json:"error_rate"`
+		TopTools   []struct {
 			Name  string
 			Count int
-		}
+		} `json:"top_tools"`
 	}
-	r.look("api/stats", &stats, func() bool { return stats.Total_today == 6 })
-	if len(stats.Top_tools) != 2 || stats.Top_tools[0].Name != "read" || stats.Top_tools[0].Count != 5 || stats.Error_rate < 0.16 || stats.Error_rate > 0.17 {
+	r.look("api/stats", &stats, func() bool { return stats.TotalToday == 6 })
+	if len(stats.TopTools) != 2 || stats.TopTools[0].Name != "read" || stats.TopTools[0].Count != 5 || stats.ErrorRate < 0.16 || stats.ErrorRate > 0.17 {
 		t.Errorf("%+v", stats)
 	}
 	var op struct {
 		Payloads []struct{ Name, Text string }
 		Records  []struct {
-			Leaf_fits  bool
-			Chain_fits *bool
+			LeafFits  bool  `json:"leaf_fits"`
+			ChainFits *bool `json:"chain_fits"`
 		}
 		Timeline []struct{ Detail string }
 	}
 	r.look("api/operations/"+rest.Entries[1].Operation, &op, func() bool { return true })
-	if len(op.Records) != 2 || !op.Records[0].Leaf_fits || op.Records[1].Chain_fits == nil || !*op.Records[1].Chain_fits || len(op.Timeline) != 2 ||
+	if len(op.Records) != 2 || !op.Records[0].LeafFits || op.Records[1].ChainFits == nil || !*op.Records[1].ChainFits || len(op.Timeline) != 2 ||
 		!strings.Contains(op.Payloads[0].Text, `"n": 0`) {
 		t.Errorf("%+v", op)
 	}
@@ -245,7 +248,7 @@ func TestTheDashboardsTokenLetsReadersIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	if resp.StatusCode != 200 || resp.Request.URL.Path != "/audit/" {
+	if resp.StatusCode != http.StatusOK || resp.Request.URL.Path != "/audit/" {
 		t.Errorf("after the login: %d at %s", resp.StatusCode, resp.Request.URL)
 	}
 	status, head, _ = r.ask(http.MethodPost, "login", "token="+token, "Content-Type", "application/x-www-form-urlencoded")
@@ -435,12 +438,12 @@ func TestTheDashboardReadsEveryStore(t *testing.T) {
 			var op struct {
 				Payloads []struct{ Text string }
 				Records  []struct {
-					Leaf_fits bool
-					File      string
+					LeafFits bool `json:"leaf_fits"`
+					File     string
 				}
 			}
 			r.look("api/operations/"+oldest.Entries[calls-1].Operation, &op, func() bool { return true })
-			if len(op.Records) != 2 || !op.Records[0].Leaf_fits || !strings.Contains(op.Payloads[0].Text, `"n": 0`) {
+			if len(op.Records) != 2 || !op.Records[0].LeafFits || !strings.Contains(op.Payloads[0].Text, `"n": 0`) {
 				t.Errorf("%+v", op)
 			}
 			if name == "compressed" && !strings.HasSuffix(op.Records[0].File, ".gz") {
@@ -509,5 +512,31 @@ func TestADashboardOpensNothingBeforeItStarts(t *testing.T) {
 	}
 	if files, _ := filepath.Glob(filepath.Join(r.dir, "log", "*")); len(files) > 0 {
 		t.Errorf("%q", files)
+	}
+}
+
+func TestTheDashboardShowsWhatIsPinned(t *testing.T) {
+	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		if bytes.Contains(body, []byte("tools/list")) {
+			fmt.Fprint(w, `{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"read","description":"reads","inputSchema":{"type":"object"}}]}}`)
+			return
+		}
+		fmt.Fprint(w, `{"jsonrpc":"2.0","id":2,"result":{"content":[]}}`)
+	})
+	r := &rig{t: t, dir: t.TempDir(), port: freePort(t), up: up}
+	r.boot(r.withBoard("pin_tools", ""))
+	r.post(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}`)
+	r.post(fmt.Sprintf(call, 2, "read", 1))
+	r.await(5)
+	var list boardEntries
+	r.look("api/entries?method=tools%2Fcall", &list, func() bool { return len(list.Entries) == 1 && list.Entries[0].Outcome == "success" })
+	var op struct {
+		Pin *struct{ State, Digest string }
+	}
+	r.look("api/operations/"+list.Entries[0].Operation, &op, func() bool { return true })
+	if op.Pin == nil || op.Pin.State != "pinned" || op.Pin.Digest == "" {
+		t.Errorf("%+v", op.Pin)
 	}
 }

@@ -22,6 +22,10 @@ import (
 func toolServer(t *testing.T) *upstream {
 	return newUpstream(t, func(w http.ResponseWriter, req *http.Request) {
 		body := readBody(t, req)
+		if !strings.Contains(body, `"id"`) {
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
 		answer := `"result":{"content":[]}`
 		switch {

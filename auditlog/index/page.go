@@ -180,7 +180,7 @@ func (f *Filter) ranges(ctx context.Context, tx *sql.Tx) (ranges map[int64][]spa
 		query, values, bounded = query+` AND hour<=?`, append(values, hourOf(f.Until.UnixNano())), true
 	}
 	if !f.Own {
-		for dim, list := range map[Dimension][]string{ByTool: f.Tools, ByServer: f.Servers, ByPrincipal: f.Principals, ByClient: f.Clients, ByMethod: f.Methods} {
+		for dim, list := range map[Dimension][]string{ByTool: f.Tools, ByServer: f.Servers, ByPrincipal: f.Principals, ByClient: f.Clients, ByMethod: f.Methods, ByOutcome: f.Outcomes, ByDecision: f.Decisions} {
 			if len(list) != 1 || strings.Contains(list[0], "*") {
 				continue
 			}

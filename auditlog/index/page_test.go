@@ -56,6 +56,7 @@ func TestPagesAreTheWholeListNewestFirst(t *testing.T) {
 	for name, f := range map[string]Filter{
 		"all": {}, "own": {Own: true}, "tool": {Tools: []string{"rare"}}, "glob": {Tools: []string{"r*"}}, "two": {Principals: []string{"alice", "bob"}},
 		"who": {Principals: []string{"carol"}, Tools: []string{"rare"}}, "none": {Clients: []string{"nobody"}}, "open": {Tools: []string{"open_rare"}},
+		"outcome": {Outcomes: []string{"success"}}, "decision": {Decisions: []string{"allow"}}, "neither": {Outcomes: []string{"denied"}},
 		"since": {Since: time.Now().Add(-time.Hour)}, "until": {Until: time.Now().Add(time.Hour)}, "future": {Since: time.Now().Add(2 * time.Hour)},
 	} {
 		var want []uint64

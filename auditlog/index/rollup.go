@@ -19,6 +19,8 @@ const (
 	ByPrincipal
 	ByClient
 	ByMethod
+	ByOutcome
+	ByDecision
 	dimensions
 )
 
@@ -135,8 +137,8 @@ func (s *sums) add(c *columns, pos int64) {
 	}
 	ms, timed := c.duration.(int64)
 	timed = timed && c.kind == "outcome"
-	for dim, value := range [dimensions]string{All: "", ByTool: c.tool, ByServer: c.server, ByPrincipal: c.principal, ByClient: c.client, ByMethod: c.method} {
-		if value == "" && Dimension(dim) == ByTool {
+	for dim, value := range [dimensions]string{All: "", ByTool: c.tool, ByServer: c.server, ByPrincipal: c.principal, ByClient: c.client, ByMethod: c.method, ByOutcome: c.outcome, ByDecision: c.decision} {
+		if value == "" && (Dimension(dim) == ByTool || Dimension(dim) >= ByOutcome) {
 			continue
 		}
 		key := sumKey{Dimension(dim), hour, value}

@@ -10,7 +10,7 @@ import (
 
 // schemaVersion grows with each change of the schema or of what is stored; an
 // index of another version is made anew.
-const schemaVersion = 2
+const schemaVersion = 3
 
 // applicationID marks the file as an index ("mcpx").
 const applicationID = 0x6d637078

@@ -37,7 +37,7 @@ func (x *Index) Sums(ctx context.Context, r Range) (list []Valued, err error) {
 	for name := range strings.SplitSeq("calls,errors,denied,limited,"+latencyColumns(""), ",") {
 		sum = append(sum, "sum("+name+")")
 	}
-	query := `SELECT ` + hour + ` AS step,value,` + strings.Join(sum, ",") + ` FROM rollup WHERE dim=?`
+	query := `SELECT ` + hour + ` AS step,value,` + strings.Join(sum, ",") + ` FROM rollup WHERE dim=?` //nolint:gosec // names of columns
 	var values []any
 	if r.Step > 0 {
 		values = append(values, step)

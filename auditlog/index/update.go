@@ -258,13 +258,10 @@ func forget(ctx context.Context, tx *sql.Tx, r *row, parts []part, report *Repor
 	if _, err := tx.ExecContext(ctx, `DELETE FROM records WHERE segment=?`, r.id); err != nil {
 		return err
 	}
-	for _, table := range []string{"hours", "rollup"} {
-		if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE segment=?`, r.id); err != nil {
+	for _, statement := range []string{`DELETE FROM hours WHERE segment=?`, `DELETE FROM rollup WHERE segment=?`, `DELETE FROM segments WHERE id=?`} {
+		if _, err := tx.ExecContext(ctx, statement, r.id); err != nil {
 			return err
 		}
-	}
-	if _, err := tx.ExecContext(ctx, `DELETE FROM segments WHERE id=?`, r.id); err != nil {
-		return err
 	}
 	for _, p := range parts {
 		if p.path == r.path && p.s != nil && (p.head != r.head || int64(p.s.fileID()) != r.file) {

@@ -259,7 +259,7 @@ func (h *Handler) logout(w http.ResponseWriter, r *http.Request) {
 // setCookie sets the session. Without a Path it is sent to addresses beside the
 // form's, which are the dashboard's, wherever that is mounted.
 func (h *Handler) setCookie(w http.ResponseWriter, r *http.Request, value string, age int) {
-	http.SetCookie(w, &http.Cookie{
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // on a loopback address there is no TLS
 		Name: cookieName, Value: value, MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
 	})
 }

@@ -27,6 +27,8 @@ type Options struct {
 	Path      string
 	IndexPath string
 	Log       Log
+	// Pins is the file with the pins of tools. "": pins.json beside the log.
+	Pins string
 	// Status is the state of the writer, if it runs in this process; else nil,
 	// and a function that returns nil says the same.
 	Status func() *auditlog.Status
@@ -147,9 +149,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.logout(w, r)
 	case !reading(w, r):
 	case api > asset && h.api(w, r, p[api+len("/api/"):]):
-	case asset > api && serveAsset(w, r, p[asset+len("/assets/"):]):
+	case asset > api && serveAsset(w, p[asset+len("/assets/"):]):
 	case strings.HasSuffix(p, "/"):
-		serveAsset(w, r, "index.html")
+		serveAsset(w, "index.html")
 	default:
 		refuse(w, http.StatusNotFound, "there is nothing here; the dashboard's address ends with a slash")
 	}
@@ -177,7 +179,7 @@ var contentTypes = map[string]string{
 	".txt": "text/plain; charset=utf-8",
 }
 
-func serveAsset(w http.ResponseWriter, r *http.Request, name string) bool {
+func serveAsset(w http.ResponseWriter, name string) bool {
 	kind, ok := contentTypes[path.Ext(name)]
 	if !ok || !fs.ValidPath(name) {
 		return false
@@ -191,7 +193,7 @@ func serveAsset(w http.ResponseWriter, r *http.Request, name string) bool {
 	w.Header().Set("Cache-Control", "no-cache")
 	w.Header().Set("Content-Type", kind)
 	// A reader who went away is nobody to tell.
-	_, _ = w.Write(data)
+	_, _ = w.Write(data) //nolint:gosec // it is a file of this program
 	return true
 }
 

@@ -26,6 +26,8 @@ type operationAnswer struct {
 	// Cut says that the timeline has more messages than are listed.
 	Cut       bool      `json:"timeline_cut,omitempty"`
 	Integrity integrity `json:"integrity"`
+	// Pin is what is pinned of the tool now; null: nothing.
+	Pin *pinned `json:"pin"`
 }
 
 // payload is a value for people to read: its JSON text, indented, with every
@@ -186,6 +188,7 @@ func (h *Handler) operation(ctx context.Context, x *index.Index, id string, foun
 		return nil, err
 	}
 	a.payloads(&row)
+	a.Pin = h.pin(memberText(&row, "server_id"), memberText(&row, "tool_name"))
 	if err := a.messages(ctx, x, &lines, found); err != nil {
 		return nil, err
 	}
@@ -248,6 +251,14 @@ func (a *operationAnswer) payloads(row *export.Row) {
 			}
 		}
 	}
+}
+
+// memberText is a text member of the row's records.
+func memberText(row *export.Row, name string) string {
+	if text := row.Close.Text(name); text != "" || row.Intent == nil {
+		return text
+	}
+	return row.Intent.Text(name)
 }
 
 func payloadOf(name string, value []byte) payload {

@@ -58,13 +58,13 @@ const (
 	mostCached = 64
 )
 
-func (c *sumCache) get(key string, make_ func() (any, error)) (any, error) {
+func (c *sumCache) get(key string, compute func() (any, error)) (any, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if kept, ok := c.kept[key]; ok && time.Since(kept.at) < cacheTime {
 		return kept.v, nil
 	}
-	v, err := make_()
+	v, err := compute()
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,10 @@ function mono(text) { return el("code", {}, text); }
 function mark(good, yes, no) { return el("span", { class: good ? "good" : "bad" }, good ? "✓ " + yes : "✗ " + no); }
 
 const titles = { params: "Request", result: "Result", error: "Error", client_info: "What the client says of itself", policy: "Policy", principal: "Principal", anomaly: "Anomalies", counts: "Counts" };
+const pinned = {
+  pinned: "Its definition is pinned.", changed: "Its definition was changed: mcp-audit pins approve lets it be used again.", renamed: "It was renamed: mcp-audit pins approve lets it be used.",
+  rejected: "A changed definition of it was rejected.", gone: "The server does not list it any more.", unknown: "The pin file cannot be read.",
+};
 const decided = {
   allow: "The policy allowed it.", deny: "The policy denied it: it did not reach the server.",
 };
@@ -28,7 +32,6 @@ export class Operation {
     const e = a.entry;
     const what = [e.method || e.kind, e.tool_name || e.mcp_name].filter(Boolean).join(" ");
     const proof = "api/operations/" + encodeURIComponent(this.id) + "/proof";
-    const pins = /^definition_changed/.test(e.reason || "") || (e.policy && e.policy.rule_id === "pin_tools");
     fill(this.node,
       el("div", { class: "bar" }, el("h2", {}, name(what)), " ", outcome({ ...e, kind: a.kind }), el("span", { class: "grow" }),
         el("a", { class: "button", id: "proof", href: proof, download: "" }, "Download proof")),
@@ -43,8 +46,10 @@ export class Operation {
       el("section", { id: "decision" }, el("h3", {}, "Decision"), e.policy || e.reason || e.outcome === "denied" ? facts([
         ["Decision", e.policy ? decided[e.policy.decision] || name(e.policy.decision || "") : e.outcome === "denied" ? "It was refused before the policy was asked." : "No policy was asked."],
         ["Rule", e.policy && e.policy.rule_id && name(e.policy.rule_id)], ["Reason", (e.policy && e.policy.reason && name(e.policy.reason)) || (e.reason && name(e.reason))],
-        ["Policy", e.policy && e.policy.digest && mono(e.policy.digest)], ["Pins", pins ? "The definition of the tool is not the one that is pinned: it has to be approved with mcp-audit pins approve." : null],
+        ["Policy", e.policy && e.policy.digest && mono(e.policy.digest)], ["Pins", /^definition_changed/.test(e.reason || "") || (e.policy && e.policy.rule_id === "pin_tools") ? "The definition of the tool was not the one that is pinned." : null],
       ]) : el("p", { class: "dim" }, "No policy was asked.")),
+      a.pin ? el("section", { id: "pin" }, el("h3", {}, "Pin of the tool, now"), facts([["State", pinned[a.pin.state] || name(a.pin.state)], ["Definition", a.pin.digest && mono(a.pin.digest)],
+        ["Since", a.pin.since && time(a.pin.since)], ["Waiting", a.pin.pending_digest && mono(a.pin.pending_digest)], ["Former name", a.pin.from && name(a.pin.from)], ["Fault", a.pin.error && name(a.pin.error)]])) : null,
       a.payloads.map((p) => el("section", { id: "payload-" + p.name }, el("h3", {}, titles[p.name] || p.name), el("pre", { tabindex: "0" }, p.text), p.cut ? el("p", { class: "dim" }, "Only the beginning is shown; the proof has the record in full.") : null)),
       el("section", { id: "timeline" }, el("h3", {}, "Messages"), el("ol", { class: "timeline" }, a.timeline.map((m) => el("li", {},
         time(m.timestamp, "ms"), " ", el("span", { class: "dir" }, m.direction === "server→client" ? "←" : "→"), " ",
