@@ -23,13 +23,15 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
-		if !errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(os.Stderr, "release:", err)
-		}
-		os.Exit(1)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err == nil {
+		return
 	}
+	if !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "release:", err)
+	}
+	os.Exit(1)
 }
 
 // programs are those of an archive, by the name under which it has them.

@@ -68,7 +68,10 @@ func pack(path, dir string, entries []entry, at time.Time) (err error) {
 	if err := write(buffered, dir, entries, at.UTC()); err != nil {
 		return err
 	}
-	return errors.Join(buffered.Flush(), f.Chmod(0o644), f.Close(), os.Rename(f.Name(), path))
+	if err := errors.Join(buffered.Flush(), f.Chmod(0o644), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
 }
 
 func writeTar(w io.Writer, dir string, entries []entry, at time.Time) error {
