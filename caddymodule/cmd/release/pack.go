@@ -57,7 +57,7 @@ func pack(path, dir string, entries []entry, at time.Time) (err error) {
 	defer func() {
 		f.Close()
 		if err != nil {
-			os.Remove(f.Name())
+			os.Remove(f.Name()) //nolint:gosec // the arguments are the caller's own
 		}
 	}()
 	buffered := bufio.NewWriter(f)
@@ -71,7 +71,7 @@ func pack(path, dir string, entries []entry, at time.Time) (err error) {
 	if err := errors.Join(buffered.Flush(), f.Chmod(0o644), f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), path)
+	return os.Rename(f.Name(), path) //nolint:gosec // the arguments are the caller's own
 }
 
 func writeTar(w io.Writer, dir string, entries []entry, at time.Time) error {
@@ -139,7 +139,7 @@ func writeSums(dir string, names []string) error {
 		}
 		fmt.Fprintf(&text, "%x  %s\n", sum, name)
 	}
-	return os.WriteFile(filepath.Join(dir, sumsName), []byte(text.String()), 0o644)
+	return os.WriteFile(filepath.Join(dir, sumsName), []byte(text.String()), 0o644) //nolint:gosec // it is to be published
 }
 
 func sumOf(path string) ([]byte, error) {
