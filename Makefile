@@ -7,6 +7,7 @@ SHELL := bash
 # The tools that are not the product's, each at one release. xcaddy and Caddy
 # are pinned by xcaddy.json and go.mod, npm's packages by tests/npm.
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+CYCLONEDX_GOMOD := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 
 # One set of flags for every call of go, so that all share one build cache.
 # xcaddy builds with the same, see caddymodule/cmd/xcaddy.
@@ -55,6 +56,16 @@ install: build ## install the programs under PREFIX (default /usr/local)
 	install -d "$(DESTDIR)$(PREFIX)/bin"
 	install -m 0755 bin/mcp-audit bin/mcp-audit-shim "$(DESTDIR)$(PREFIX)/bin/"
 	install -m 0755 bin/caddy "$(DESTDIR)$(PREFIX)/bin/caddy-mcp-audit"
+
+# The same source gives the same bytes: the archives carry the commit's time. Only
+# linux/amd64 has SQLite; there is no C compiler here for the others. The first
+# build for a target compiles all of Caddy, some minutes each.
+TARGETS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
+SBOM ?= $(CYCLONEDX_GOMOD)
+.PHONY: release
+release: ## archives for TARGETS (default: all five), SHA256SUMS and an SBOM, into dist/
+	go run ./caddymodule/cmd/release -version '$(VERSION)' -time '$(BUILD_TIME)' -output dist -targets '$(TARGETS)' \
+		-tags $(TAGS) -ldflags '-s -w $(STAMP)' -sbom '$(SBOM)'
 
 .PHONY: xcaddy
 xcaddy: ## build bin/caddy-xcaddy from xcaddy.json as users of xcaddy do
