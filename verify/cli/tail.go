@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
+	"github.com/caddy-mcp-audit/mcp-audit/verify/export"
 )
 
 // tailer prints a log's calls, one a line.
@@ -261,7 +262,7 @@ func target(r *auditlog.Record) string {
 		}
 	}
 	if what == "" {
-		what = "(unreadable message)"
+		what = "(" + export.Nameless(r.Text("reason")) + ")"
 	}
 	if server := r.Text("server_id"); server != "" {
 		return server + "/" + what

@@ -3,6 +3,7 @@ package export
 import (
 	"bytes"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/caddy-mcp-audit/mcp-audit/auditlog"
@@ -131,22 +132,28 @@ func (r *Row) operation() string {
 	switch method := r.text("method"); {
 	case r.own():
 		return r.Kind
-	case method == "" && r.reported():
-		return r.text("reason")
 	case method == "":
-		return "unreadable message"
+		return Nameless(r.text("reason"))
 	default:
 		return method
 	}
 }
 
-// reported reports whether the row is what a shim reports of its server.
-func (r *Row) reported() bool {
-	switch r.text("reason") {
+// Nameless says what a row without a method is about, by its reason.
+func Nameless(reason string) string {
+	switch reason {
 	case "launch", "stdout", "stderr":
-		return r.Kind == Event
+		return "server " + reason
+	case "scope_missing", "throttled", "keys_unavailable":
+		return "unauthenticated request"
 	}
-	return false
+	switch {
+	case strings.HasPrefix(reason, "token_"):
+		return "unauthenticated request"
+	case strings.HasPrefix(reason, "http "):
+		return reason
+	}
+	return "unreadable message"
 }
 
 // target is the tool, prompt or resource.
