@@ -10,9 +10,11 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/caddy-mcp-audit/mcp-audit/tests/collector"
 	"github.com/caddy-mcp-audit/mcp-audit/tests/harness"
 	"github.com/caddy-mcp-audit/mcp-audit/tests/upstream"
 )
@@ -59,12 +61,14 @@ func planting(t *testing.T) *upstream.Scripted {
 // that the product writes, nor in what it prints or shows, at debug level.
 func TestPlantedSecretIsOnNoSurface(t *testing.T) {
 	server := planting(t)
+	spans := collector.Start(t)
 	for _, wire := range []string{"off", "on"} {
 		t.Run("wire "+wire, func(t *testing.T) {
 			caddy := harness.StartCaddy(t, harness.Site{
-				Upstream: server.Address, Global: filteredLogs, Routes: "log\nmetrics /metrics",
+				Upstream: server.Address, Global: filteredLogs, Routes: "log\nmetrics /metrics\ntracing\nroute /audit/* {\nmcp_audit_dashboard\n}",
 				Handler: "headers record\nexplain\nredact {\nwire " + wire + "\n}",
-			})
+			}, "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+spans.Address, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_BSP_SCHEDULE_DELAY=50")
+			before := len(spans.Spans())
 			var answers strings.Builder
 			post := func(body string, header ...string) {
 				t.Helper()
@@ -85,6 +89,7 @@ func TestPlantedSecretIsOnNoSurface(t *testing.T) {
 			post(request("1", "tools/call", `{"name":"echo"}`), "Mcp-Method", "tools/call", "Mcp-Name", plantedKey, "Mcp-Param-Key", plantedKey)
 			post(`not JSON at all ` + plantedKey)
 			post(request("1", "tools/call", `{"name":"echo"},"name":`+quoted+`,"Name":1`))
+			shown := dashboardText(t, caddy)
 			_, config := caddy.AdminGet(t, "/config/")
 			_, metrics := caddy.AdminGet(t, "/metrics")
 			caddy.Stop(t)
@@ -92,6 +97,14 @@ func TestPlantedSecretIsOnNoSurface(t *testing.T) {
 
 			wantNoTrace(t, plantedKey, "what it printed", caddy.Err.String())
 			wantNoTrace(t, plantedKey, "/config/", config)
+			wantNoTrace(t, plantedKey, "the dashboard", shown)
+			traced := spans.Spans()[before:]
+			if len(traced) < 10 {
+				t.Errorf("%d spans", len(traced))
+			}
+			for _, s := range traced {
+				wantNoTrace(t, plantedKey, "a span", fmt.Sprint(s.Name(), s.Attributes().AsRaw(), s.Status().Message()))
+			}
 			wantNoTrace(t, plantedKey, "/metrics", metrics)
 			wantNoTraceInFiles(t, plantedKey, caddy.Dir)
 			if wire == "on" {
@@ -102,6 +115,36 @@ func TestPlantedSecretIsOnNoSurface(t *testing.T) {
 			}
 		})
 	}
+}
+
+// dashboardText is what the dashboard shows of a log: lists, figures and each
+// operation.
+func dashboardText(t *testing.T, caddy *harness.Caddy) string {
+	t.Helper()
+	base := strings.TrimSuffix(caddy.URL, "/mcp") + "/audit/"
+	get := func(path string) string {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := caddy.Do(t, r)
+		if a.Status != http.StatusOK {
+			t.Fatalf("%s: %d %s", path, a.Status, a.Body)
+		}
+		return a.Body
+	}
+	var text strings.Builder
+	harness.Eventually(t, "the dashboard has the calls", func() bool {
+		return strings.Count(get("api/entries?limit=100"), "audit_operation_id") >= 10
+	})
+	entries := get("api/entries?limit=100")
+	text.WriteString(entries + get("api/stats") + get("api/status"))
+	ids := regexp.MustCompile(`"audit_operation_id":"([0-9a-f-]{36})"`).FindAllStringSubmatch(entries, -1)
+	for _, id := range ids {
+		text.WriteString(get("api/operations/" + id[1]))
+	}
+	return text.String()
 }
 
 // wantNoTrace looks for a secret as it is, its beginning, its hex and its base64

@@ -9,10 +9,12 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -689,3 +691,57 @@ func TestBothErasShareARoute(t *testing.T) {
 	}
 	harness.VerifyClean(t, caddy.Log)
 }
+
+// REV-3: sessions that nobody ends take little memory, and none once their time
+// is over.
+func TestAbandonedSessionsAreForgotten(t *testing.T) {
+	const sessions = 2000
+	server := upstream.Script(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) {
+		w.Header().Set("Mcp-Session-Id", fmt.Sprintf("session-%d", abandoned.Add(1)))
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}`)
+	})
+	caddy := harness.StartCaddy(t, harness.Site{Upstream: server.Address, Global: "metrics", Handler: "session_ttl 10s"})
+	gauge := func() string {
+		_, text := caddy.AdminGet(t, "/metrics")
+		_, rest, _ := strings.Cut(text, "\nmcp_audit_sessions{log=\"default\"} ")
+		value, _, _ := strings.Cut(rest, "\n")
+		return value
+	}
+	open := func() {
+		t.Helper()
+		a := caddy.Post(t, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"a client","version":"1"},"capabilities":{}}}`)
+		if a.Status != http.StatusOK {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+	}
+	// The heap, not the process: what the runtime keeps free is no session's.
+	heap := func() int {
+		t.Helper()
+		_, text := caddy.AdminGet(t, "/debug/pprof/heap?gc=1&debug=1")
+		m := regexp.MustCompile(`# HeapAlloc = (\d+)`).FindStringSubmatch(text)
+		if m == nil {
+			t.Fatalf("%.200s", text)
+		}
+		n, err := strconv.Atoi(m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for range 200 {
+		open()
+	}
+	before := heap()
+	for range sessions {
+		open()
+	}
+	if grown := heap() - before; grown > sessions*20<<10 {
+		t.Errorf("a session takes %d bytes", grown/sessions)
+	} else {
+		t.Logf("a session takes %d bytes", grown/sessions)
+	}
+	harness.Eventually(t, "all sessions are forgotten", func() bool { return gauge() == "0" })
+}
+
+var abandoned atomic.Int64
