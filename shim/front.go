@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -195,6 +196,10 @@ func (f *Front) dispatch(line []byte) {
 		msg.modern = f.classify(&msg)
 	}
 	f.reportLaunch(&msg)
+	if fault == nil && batch && slices.ContainsFunc(msgs, func(m mcp.Message) bool { return m.Kind == mcp.KindRequest }) {
+		f.dispatchBatch(&msg)
+		return
+	}
 	if msg.scanned && !msg.modern && msg.method() != methodInitialize {
 		f.openStream()
 	}
@@ -218,6 +223,22 @@ func (f *Front) dispatch(line []byte) {
 		defer f.o.Gate.Pass(msg.seq)
 		defer f.end(&msg)
 		f.send(&msg)
+	}()
+	<-passed
+}
+
+// dispatchBatch sends a batch whose answers are waited for in the background.
+func (f *Front) dispatchBatch(msg *message) {
+	if !f.slot() {
+		return
+	}
+	f.count(func() { f.open++ })
+	f.askedOnce.Do(func() { close(f.asked) })
+	passed := f.o.Gate.enter(msg.seq)
+	go func() {
+		defer f.o.Gate.Pass(msg.seq)
+		defer f.count(func() { f.open-- })
+		f.send(msg)
 	}()
 	<-passed
 }

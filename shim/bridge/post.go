@@ -46,6 +46,9 @@ func (b *Bridge) post(w http.ResponseWriter, r *http.Request) {
 		b.request(w, r, m, body, seq)
 		return
 	}
+	if fault == nil && batch && b.batch(w, r, requestsIn(msgs, body), body, seq) {
+		return
+	}
 	if err := b.write(body); err != nil {
 		b.log.Debug("a message could not be written to the server", "error", err)
 		_ = answer(w, http.StatusBadGateway, nil)
@@ -220,6 +223,12 @@ func (b *Bridge) cancel(id []byte) {
 	defer b.mu.Unlock()
 	c := b.calls[tokenKey(id)]
 	if c == nil || c.method == methodInitialize {
+		return
+	}
+	if c.waiting != nil {
+		delete(b.calls, tokenKey(id))
+		delete(c.waiting, tokenKey(id))
+		c.out.signal()
 		return
 	}
 	c.dropped = true

@@ -16,6 +16,10 @@ type call struct {
 
 	out     *outbox
 	dropped bool // ended without an answer: the client cancelled it
+
+	// waiting are the requests of a batch that are not answered, raw ids by
+	// their keys; nil: the call is a single request.
+	waiting map[string][]byte
 }
 
 // route numbers a line of the child and gives it to the exchange it belongs
@@ -37,10 +41,15 @@ func (b *Bridge) route(line []byte, scratch []mcp.Message) {
 	b.held += len(line)
 	b.carried[it.seq] = struct{}{}
 	if batch {
+		if c := b.batchOfLocked(msgs, line); c != nil {
+			b.settleBatchLocked(c, msgs, line)
+			c.out.push(it)
+			return
+		}
 		// One line, several messages: it goes to the stream whole, and the
 		// requests answered in it have nothing more to wait for.
 		for i := range msgs {
-			if c := b.answeredLocked(&msgs[i], line); c != nil {
+			if c := b.answeredLocked(&msgs[i], line); c != nil && c.waiting == nil {
 				c.dropped = true
 				b.removeLocked(c)
 				c.out.signal()
@@ -53,6 +62,11 @@ func (b *Bridge) route(line []byte, scratch []mcp.Message) {
 	switch m.Kind {
 	case mcp.KindResult, mcp.KindError:
 		if c := b.answeredLocked(m, line); c != nil {
+			if c.waiting != nil {
+				b.settleBatchLocked(c, msgs[:1], line)
+				c.out.push(it)
+				return
+			}
 			b.finishLocked(c, it)
 			return
 		}
@@ -88,6 +102,11 @@ func (b *Bridge) finishLocked(c *call, it item) {
 }
 
 func (b *Bridge) removeLocked(c *call) {
+	for key := range c.waiting {
+		if b.calls[key] == c {
+			delete(b.calls, key)
+		}
+	}
 	if b.calls[c.key] == c {
 		delete(b.calls, c.key)
 	}
@@ -211,6 +230,9 @@ func (b *Bridge) oversized() {
 		return
 	}
 	for _, c := range b.calls {
+		if c.waiting != nil {
+			return // of a batch; which of its answers it was is not known
+		}
 		b.seq++
 		it := item{seq: b.seq, line: mcp.AppendError(nil, c.id, codeInternal,
 			"the server's answer is longer than the shim holds and was dropped", nil)}
