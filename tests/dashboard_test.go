@@ -74,6 +74,10 @@ func watched(t *testing.T, options string) *harness.Caddy {
 	})
 }
 
+// shown is true when the page shows what its address names: a click changes the
+// address at once, and the page a moment later.
+const shown = `(document.querySelector("main").dataset.ready && document.querySelector("main").dataset.at === location.hash)`
+
 func dashboardOf(c *harness.Caddy) string { return "http://" + c.Listen + "/audit/" }
 
 // quietConsole fails if the page complained of anything, or asked for anything
@@ -107,7 +111,7 @@ func TestDashboardInABrowser(t *testing.T) {
 
 	t.Run("the overview has figures and charts", func(t *testing.T) {
 		b.Open(base)
-		b.Await(`document.querySelector("main").dataset.ready && document.querySelector("#cards").innerText.includes("32")`)
+		b.Await(shown + ` && document.querySelector("#cards").innerText.includes("32")`)
 		b.Await(`document.querySelectorAll(".plot canvas").length === 4`)
 		b.Await(`document.querySelector("#top-tools").innerText.startsWith("read_file")`)
 		b.Await(`document.querySelectorAll("#recent tr").length >= 10`)
@@ -135,7 +139,7 @@ func TestDashboardInABrowser(t *testing.T) {
 			{"tool_name=read_*&text=7.md", 2, "read_file"},
 		} {
 			b.Open(base + "#/entries?live=0&" + f.query)
-			b.Await(fmt.Sprintf(`location.hash.endsWith(%q) && document.querySelector("main").dataset.ready && document.querySelectorAll("#entries tr").length === %d`, f.query, f.rows))
+			b.Await(fmt.Sprintf(`location.hash.endsWith(%q) && `+shown+` && document.querySelectorAll("#entries tr").length === %d`, f.query, f.rows))
 			if text := b.Text("#entries"); !strings.Contains(text, f.has) {
 				t.Errorf("%s: %s", f.query, text)
 			}
@@ -152,7 +156,7 @@ func TestDashboardInABrowser(t *testing.T) {
 	t.Run("one operation and its proof", func(t *testing.T) {
 		b.Open(base + "#/entries?live=0&tool_name=slow_report")
 		b.Click("#entries a.open-entry")
-		b.Await(`location.hash.startsWith("#/operations/") && document.querySelector("main").dataset.ready`)
+		b.Await(`location.hash.startsWith("#/operations/") && ` + shown)
 		for selector, want := range map[string]string{
 			"#payload-params": "quarterly invoice", "#payload-result": "quarterly invoice", "#decision": "allowed", "#timeline": "recorded before it was forwarded",
 			"#integrity": "fits its hash",
@@ -196,11 +200,11 @@ func TestDashboardInABrowser(t *testing.T) {
 
 	t.Run("new calls appear by themselves", func(t *testing.T) {
 		b.Open(base + "#/entries")
-		b.Await(`document.querySelector("main").dataset.ready && document.querySelectorAll("#entries tr").length >= 32`)
+		b.Await(shown + ` && document.querySelectorAll("#entries tr").length >= 32`)
 		c.Post(t, toolCall(400, "just_now", map[string]any{}))
 		b.Await(`[...document.querySelectorAll("#entries tr")].some((r) => r.innerText.includes("just_now") && r.innerText.includes("success"))`)
 		b.Open(base + "#/overview")
-		b.Await(`document.querySelector("main").dataset.ready`)
+		b.Await(shown)
 		c.Post(t, toolCall(401, "and_now", map[string]any{}))
 		b.Await(`document.querySelector("#recent").innerText.includes("and_now")`)
 		b.Await(`document.querySelector("#top-tools").innerText.includes("and_now")`)
@@ -219,17 +223,17 @@ func TestDashboardInABrowser(t *testing.T) {
 
 	t.Run("keys and colours", func(t *testing.T) {
 		b.Open(base + "#/overview")
-		b.Await(`document.querySelector("main").dataset.ready`)
+		b.Await(shown)
 		b.Press("g")
 		b.Press("e")
-		b.Await(`location.hash.startsWith("#/entries") && document.querySelector("main").dataset.ready`)
+		b.Await(`location.hash.startsWith("#/entries") && ` + shown)
 		b.Press("j")
 		b.Press("j")
 		b.Await(`document.activeElement.classList.contains("open-entry")`)
 		b.Press("\r")
-		b.Await(`location.hash.startsWith("#/operations/")`)
+		b.Await(`location.hash.startsWith("#/operations/") && ` + shown)
 		b.Press("u")
-		b.Await(`location.hash.startsWith("#/entries") && document.querySelector("#f-text")`)
+		b.Await(`location.hash.startsWith("#/entries") && document.querySelector("#f-text") && ` + shown)
 		b.Press("/")
 		b.Await(`document.activeElement.id === "f-text"`)
 		b.Script(`document.activeElement.blur()`)
@@ -282,6 +286,21 @@ func checkProof(t *testing.T, archive, operation string) {
 	}
 }
 
+// awaitEntries waits until the dashboard has indexed so many closed calls: a page
+// that is not live does not show what comes later.
+func awaitEntries(t *testing.T, base string, n int) {
+	t.Helper()
+	harness.Eventually(t, "the calls are indexed", func() bool {
+		resp, err := http.Get(base + "api/entries?limit=100")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		return err == nil && strings.Count(string(text), `"outcome":`) == n
+	})
+}
+
 // Names and values that are markup, script, or turn text around, are text.
 func TestDashboardShowsHostileNamesAsText(t *testing.T) {
 	c := watched(t, "")
@@ -293,6 +312,7 @@ func TestDashboardShowsHostileNamesAsText(t *testing.T) {
 	for i, name := range names {
 		c.Post(t, toolCall(i, name, map[string]any{name: name, "html": "<iframe srcdoc='<script>parent.hit=1</script>'></iframe>"}))
 	}
+	awaitEntries(t, base, len(names))
 	b := harness.StartBrowser(t)
 	clean := func(where string) {
 		t.Helper()
@@ -313,7 +333,7 @@ func TestDashboardShowsHostileNamesAsText(t *testing.T) {
 	}
 	clean("the list")
 	b.Open(base + "#/overview?by=tool")
-	b.Await(`document.querySelector("main").dataset.ready && document.querySelector("#top-tools").innerText.includes("onerror") && document.querySelectorAll(".plot canvas").length === 4`)
+	b.Await(shown + ` && document.querySelector("#top-tools").innerText.includes("onerror") && document.querySelectorAll(".plot canvas").length === 4`)
 	clean("the overview")
 	var list struct {
 		Entries []struct {
@@ -330,14 +350,14 @@ func TestDashboardShowsHostileNamesAsText(t *testing.T) {
 	}
 	for _, e := range list.Entries {
 		b.Open(base + "#/operations/" + e.Operation)
-		b.Await(fmt.Sprintf(`location.hash.endsWith(%q) && document.querySelector("main").dataset.ready && document.querySelector("#payload-params")`, e.Operation))
+		b.Await(fmt.Sprintf(`location.hash.endsWith(%q) && `+shown+` && document.querySelector("#payload-params")`, e.Operation))
 		clean("an operation")
 	}
 	b.Open(base + "#/operations/" + `<img src=x onerror=window.hit=1>`)
 	b.Await(`!document.querySelector("#notice").hidden`)
 	clean("an address")
 	b.Open(base + "#/entries?tool_name=" + `<img src=x onerror=window.hit=1>`)
-	b.Await(`document.querySelector("main").dataset.ready`)
+	b.Await(shown)
 	clean("a filter")
 	// The address of the first is no record: the one complaint that is due.
 	complaints := slices.DeleteFunc(b.Complaints(), func(c string) bool { return strings.Contains(c, "404") || strings.Contains(c, "400") })

@@ -28,6 +28,7 @@ const app = {
     this.view = view;
     main.replaceChildren(view.node);
     main.dataset.page = page;
+    main.dataset.at = location.hash;
     delete main.dataset.ready;
     for (const a of document.querySelectorAll("nav a")) {
       if (a.dataset.page === page) a.setAttribute("aria-current", "page");

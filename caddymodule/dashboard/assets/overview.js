@@ -34,6 +34,7 @@ export class Overview {
   remember() {
     const query = new URLSearchParams({ by: this.by, hours: this.hours, latency: this.quantile });
     history.replaceState(null, "", "#/overview?" + query);
+    document.querySelector("main").dataset.at = location.hash;
   }
   async open() {
     const entries = await get("entries", { limit: mostRecent });
