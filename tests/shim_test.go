@@ -415,6 +415,56 @@ func TestChildGetsItsArgumentsAndEnvironment(t *testing.T) {
 	shim.Exit(t)
 }
 
+// A denied element of a batch has its error in the one array that answers the
+// batch, and the others run.
+func TestDeniedElementOfABatchIsAnsweredAmongTheOthers(t *testing.T) {
+	const policy = "policy {\n\trule NO deny {\n\t\ttool delete_file\n\t}\n}"
+	batch := "[" + call("1", "echo", `{"m":"one"}`) + "," + call("2", "delete_file", `{"path":"/x"}`) + "," + call("3", "echo", `{"m":"three"}`) + "]"
+	for _, mode := range []string{"embedded", "managed"} {
+		t.Run(mode, func(t *testing.T) {
+			dir := harness.TempDir(t)
+			var options []string
+			log := harness.ShimLog(dir)
+			stop := func() {}
+			if mode == "embedded" {
+				file := filepath.Join(dir, "Caddyfile")
+				write(t, file, []byte("http://127.0.0.1:1 {\n\tmcp_audit {\n"+policy+"\n\t}\n}\n"))
+				options = []string{"--config", file, "--"}
+			} else {
+				caddy := harness.StartCaddy(t, harness.Site{Dir: dir, Proxy: "dynamic mcp_shim", Handler: "server_id managed\n" + policy})
+				options, log = []string{"--caddy", caddy.URL, "--"}, caddy.Log
+				stop = func() { caddy.Stop(t) }
+			}
+			shim := harness.StartShim(t, dir, append(options, mock(t, dir)...)...)
+			shim.Call(t, `{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
+			shim.Send(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+			answer := shim.Call(t, batch)
+			var elements []struct {
+				ID    int
+				Error *struct{ Code int }
+			}
+			if err := json.Unmarshal([]byte(answer), &elements); err != nil || len(elements) != 3 {
+				t.Fatalf("%v: %s", err, answer)
+			}
+			for _, e := range elements {
+				if denied := e.Error != nil && e.Error.Code == -32030; denied != (e.ID == 2) {
+					t.Errorf("%s", answer)
+				}
+			}
+			shim.In.Close()
+			if rest := shim.Rest(t); len(rest) > 0 {
+				t.Errorf("more lines: %q", rest)
+			}
+			shim.Exit(t)
+			if strings.Contains(string(read(t, recordOf(dir))), "delete_file") {
+				t.Error("the denied element reached the server")
+			}
+			stop()
+			harness.VerifyClean(t, log)
+		})
+	}
+}
+
 // Requests of one client that are answered out of order keep their ids apart.
 func TestManyRequestsInFlightThroughTheShim(t *testing.T) {
 	dir := harness.TempDir(t)

@@ -416,3 +416,71 @@ func TestTransportEndsTheHandlerWithItsReader(t *testing.T) {
 		t.Error("the handler runs on")
 	}
 }
+
+func TestABatchHasOneAnswer(t *testing.T) {
+	const batch = `[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","method":"n"},{"jsonrpc":"2.0","id":"2","method":"b"}]`
+	for name, c := range map[string]struct {
+		says []string
+		end  bool
+		want string
+	}{
+		"an array":               {[]string{` [{"jsonrpc":"2.0","id":"2","result":{"b":1.0}} , {"jsonrpc":"2.0","id":1,"result":{}}] `}, false, ` [{"jsonrpc":"2.0","id":"2","result":{"b":1.0}} , {"jsonrpc":"2.0","id":1,"result":{}}] `},
+		"single answers":         {[]string{`{"jsonrpc":"2.0","id":"2","result":{}}`, `{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"x"}}`}, false, `[{"jsonrpc":"2.0","id":"2","result":{}},{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"x"}}]`},
+		"an array and one alone": {[]string{`[{"jsonrpc":"2.0","id":1,"result":{}}]`, `{"jsonrpc":"2.0","id":"2","result":{}}`}, false, `[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","id":"2","result":{}}]`},
+		"one cancelled":          {[]string{`cancel "2"`, `{"jsonrpc":"2.0","id":1,"result":{}}`}, false, `[{"jsonrpc":"2.0","id":1,"result":{}}]`},
+		"the child ends":         {[]string{`{"jsonrpc":"2.0","id":1,"result":{}}`}, true, `[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","id":"2","error":{"code":-32000,"message":"it is gone","data":{"exitCode":3}}}]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSetup(t, bridge.Options{})
+			type result struct {
+				body string
+				err  error
+			}
+			got := make(chan result, 1)
+			go func() {
+				resp, err := s.post(t.Context(), t, batch)
+				if err != nil {
+					got <- result{"", err}
+					return
+				}
+				defer resp.Body.Close()
+				body, err := io.ReadAll(resp.Body)
+				got <- result{string(body), err}
+			}()
+			if line := s.child.next(t); line != batch {
+				t.Fatalf("the child got %s", line)
+			}
+			for _, line := range c.says {
+				if id, ok := strings.CutPrefix(line, "cancel "); ok {
+					resp, err := s.post(t.Context(), t, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`+id+`}}`)
+					if err != nil {
+						t.Fatal(err)
+					}
+					resp.Body.Close()
+					continue
+				}
+				s.says(t, line)
+			}
+			if c.end {
+				_ = s.say.Close()
+				<-s.heard
+				s.End(bridge.Ending{Reason: "it is gone", Code: 3})
+			}
+			select {
+			case r := <-got:
+				if r.err != nil || strings.TrimSpace(r.body) != strings.TrimSpace(c.want) {
+					t.Errorf("%v %s, want %s", r.err, r.body, c.want)
+				}
+			case <-time.After(patience):
+				t.Fatal("there is no answer")
+			}
+			// The ids are free again.
+			if !c.end {
+				go func() { _, _ = s.post(t.Context(), t, `{"jsonrpc":"2.0","id":1,"method":"a"}`) }()
+				if line := s.child.next(t); !strings.Contains(line, `"id":1`) && !strings.Contains(line, "cancelled") {
+					t.Errorf("the child got %s", line)
+				}
+			}
+		})
+	}
+}
