@@ -242,3 +242,47 @@ func TestModernClientsUseAServerWithoutSessions(t *testing.T) {
 		})
 	}
 }
+
+// Other servers on standard input and output: one that keeps a file, and one on
+// the Go SDK.
+func TestRealClientsUseOtherServersThroughTheShim(t *testing.T) {
+	programs := harness.Find(t)
+	for _, server := range []struct {
+		name    string
+		command []string
+		steps   []harness.Step
+		want    string
+	}{
+		{"server-memory", programs.Server("memory"), []harness.Step{
+			{List: true},
+			{Call: "create_entities", Arguments: map[string]any{"entities": []any{map[string]any{"name": "Ada", "entityType": "person", "observations": []any{"writes programs"}}}}},
+			{Call: "read_graph"},
+		}, "writes programs"},
+		{"a server on the Go SDK", []string{filepath.Join(filepath.Dir(programs.Shim), "notes-server")}, []harness.Step{
+			{List: true},
+			{Call: "add_note", Arguments: map[string]any{"name": "todo", "text": "writes programs"}},
+			{Call: "echo", Arguments: map[string]any{"message": "writes programs"}},
+		}, "writes programs"},
+	} {
+		for _, client := range harness.Clients() {
+			t.Run(server.name+", "+client.Name, func(t *testing.T) {
+				dir := harness.TempDir(t)
+				target := shimTarget(t, dir, server.command...)
+				target.Env = append(target.Env, "MEMORY_FILE_PATH="+filepath.Join(dir, "memory.json"))
+				report := client.Run(t, dir, harness.Plan{Target: target, Steps: server.steps})
+				if len(report.Steps) != 3 || len(report.Steps[0].Tools) < 5 {
+					t.Fatalf("%+v", report)
+				}
+				for i, step := range report.Steps {
+					if step.Error != nil || step.IsError {
+						t.Errorf("step %d: %+v %s", i, step.Error, step.Text)
+					}
+				}
+				if last := report.Steps[2]; !strings.Contains(last.Text, server.want) {
+					t.Errorf("%s", last.Text)
+				}
+				harness.VerifyClean(t, harness.ShimLog(dir))
+			})
+		}
+	}
+}
