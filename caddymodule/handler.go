@@ -348,9 +348,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	began := time.Now()
 	x := newExchange(h, l, w, r.WithContext(ctx), r.Context(), abort)
 	defer x.recycle()
-	if x.isShimReport() {
-		return x.recordShimReport(next)
-	}
+	report := x.isShimReport()
 	defer x.leaveSession()
 	refused := x.admit()
 	if refused == nil {
@@ -360,6 +358,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return x.refuse(refused)
 	}
 	l.series.admission.Observe(time.Since(began).Seconds())
+	if report {
+		return x.recordShimReport(next)
+	}
 	return x.forward(next)
 }
 

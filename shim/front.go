@@ -70,6 +70,7 @@ type Front struct {
 	seq    uint64 // of the client's last line; belongs to Run
 
 	launchOnce sync.Once
+	reporting  sync.Mutex // held while reports are asked for
 
 	asked     chan struct{} // closed at the first request
 	askedOnce sync.Once

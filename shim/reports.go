@@ -52,7 +52,11 @@ func (f *Front) reportAll() {
 }
 
 // Report has the audited route ask the bridge for its reports and record them.
+// One asks at a time: when it returns, what was there before is recorded,
+// whoever asked for it.
 func (f *Front) Report(ctx context.Context) {
+	f.reporting.Lock()
+	defer f.reporting.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, reportTime)
 	defer cancel()
 	if err := f.report(ctx); err != nil && f.ctx.Err() == nil {
